@@ -1,0 +1,203 @@
+"""The privacy card: what is promised and what was measured, side by side, never one epsilon alone."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from leakline.federation import Federation
+from leakline.privacy import Claim, Guarantee, NoClaim, account, replace_one
+from leakline.readings import Reading
+
+OBSERVERS = {
+    "server": "the server, which sees single updates",
+    "client": "participants, who see every published model",
+    "public": "the public, which sees the final model",
+}
+
+
+@dataclass(frozen=True)
+class Promise:
+    """The formal half for one defence of a stack."""
+
+    defence: str
+    unit: str = ""
+    adjacency: str = ""
+    observer: str = ""
+    epsilon: float | None = None
+    delta: float | None = None
+    mu: float | None = None
+    method: str = ""
+    releases: int = 0
+    advantage: float | None = None
+    verdict: str = ""
+    replace_one: float | None = None
+    assumptions: tuple[str, ...] = ()
+    outside: tuple[str, ...] = ()
+    reason: str = ""
+    instead: str = ""
+
+    @property
+    def formal(self) -> str:
+        """The bound in words, or the literal ``none (heuristic)`` with its reason."""
+        if self.epsilon is None:
+            return f"none (heuristic): {self.reason}"
+        mu = f", mu = {self.mu:.3g}" if self.mu is not None else ""
+        return (
+            f"epsilon = {number(self.epsilon)} at delta = {self.delta:g}{mu} ({self.method}, {self.releases} releases)"
+        )
+
+
+@dataclass(frozen=True)
+class Card:
+    """One federation's privacy card.
+
+    ``stamp`` is set when the noise could be drawn again. ``measured`` are lower bounds on epsilon or mu from audits
+    and attacks, ``leaks`` what attacks got, ``utility`` the price. ``broken`` says that a measurement exceeds the
+    promise: a bug, or an assumption that does not hold.
+    """
+
+    title: str
+    promises: tuple[Promise, ...]
+    stamp: str = ""
+    measured: tuple[Reading, ...] = ()
+    leaks: tuple[Reading, ...] = ()
+    utility: tuple[Reading, ...] = ()
+    dropped: tuple[str, ...] = ()
+    broken: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        found = asdict(self)
+        for name in ("measured", "leaks", "utility"):
+            found[name] = [reading.line() for reading in getattr(self, name)]
+        return found
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Card:
+        """The inverse of `as_dict`."""
+        promises = tuple(_promise(p) for p in values["promises"])
+        readings = {k: tuple(Reading(**r) for r in values.get(k, ())) for k in ("measured", "leaks", "utility")}
+        return cls(
+            values["title"], promises, values.get("stamp", ""), **readings,
+            dropped=tuple(values.get("dropped", ())), broken=tuple(values.get("broken", ())),
+        )  # fmt: skip
+
+    def rows(self) -> list[tuple[str, str]]:
+        """The card as labelled lines, for a terminal, a page or a paper."""
+        lines: list[tuple[str, str]] = [("!", self.stamp)] if self.stamp else []
+        lines += [("!", text) for text in self.broken]
+        for promise in self.promises:
+            several = f" ({promise.defence})" if len(self.promises) > 1 else ""
+            if promise.epsilon is not None:
+                lines += [
+                    (f"protects{several}", f"one {promise.unit} ({promise.adjacency})"),
+                    ("against", OBSERVERS.get(promise.observer, promise.observer)),
+                    ("promise", promise.formal),
+                    ("in words", _words(promise)),
+                ]
+                if promise.replace_one is not None:
+                    lines.append(("replace-one", f"epsilon = {number(promise.replace_one)} at the same delta"))
+                lines += [("assumes", text) for text in promise.assumptions]
+                lines += [("not covered", text) for text in promise.outside]
+            else:
+                lines.append((f"promise{several}", promise.formal))
+                lines += [("instead", promise.instead)] if promise.instead else []
+        lines += [("measured", _measured(r)) for r in self.measured] or [("measured", "no audit was run")]
+        lines += [("attack", _leak(r)) for r in self.leaks]
+        lines += [("utility", _shown(r)) for r in self.utility]
+        lines += [("dropped", text) for text in self.dropped]
+        return lines
+
+    def _repr_html_(self) -> str:
+        cells = "".join(f"<tr><th>{html.escape(k)}</th><td>{html.escape(v)}</td></tr>" for k, v in self.rows())
+        return f"<table><caption>{html.escape(self.title)}</caption>{cells}</table>"
+
+
+def _promise(values: Mapping[str, Any]) -> Promise:
+    listed: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
+    return Promise(**listed)
+
+
+def promise_of(defence: str, claim: Claim | NoClaim, delta: float) -> Promise:
+    """The formal half of a claim."""
+    if isinstance(claim, NoClaim):
+        return Promise(defence, reason=claim.reason, instead=claim.instead)
+    found: Guarantee = account(claim, delta)
+    other = None
+    if claim.adjacency == "add-remove":
+        other = account(replace_one(claim), delta).epsilon
+    return Promise(
+        defence, str(claim.unit), str(claim.adjacency), str(claim.observer), found.epsilon, found.delta, found.mu,
+        found.method, claim.releases, found.advantage, found.verdict, other, claim.assumptions, claim.outside,
+    )  # fmt: skip
+
+
+def formal_card(title: str, federation: Federation, delta: float, facts: Sequence[Mapping[str, float]] = ()) -> Card:
+    """The half of a card that is known before training (and again, with the rounds' facts, after it)."""
+    claims = federation.claims(facts)
+    promises = tuple(promise_of(name, claim, delta) for name, claim in claims.items())
+    noisy = any(isinstance(claim, Claim) for claim in claims.values())
+    stamp = (
+        "NOT PRIVATE: the noise is seeded, whoever knows the seed can subtract it"
+        if noisy and federation.noise == "seeded"
+        else ""
+    )
+    return Card(title, promises, stamp)
+
+
+def violations(card: Card) -> tuple[str, ...]:
+    """Measured lower bounds that exceed what is promised for the same unit."""
+    found = []
+    for reading in card.measured:
+        for promise in card.promises:
+            bound = {"epsilon": promise.epsilon, "mu": promise.mu}.get(reading.measure.split(":")[0])
+            unit = reading.measure.partition(":")[2]
+            if bound is None or reading.low is None or unit not in ("", promise.unit):
+                continue
+            if reading.low > bound:
+                found.append(
+                    f"BROKEN: {reading.by} measured {reading.measure} >= {reading.low:.3g}, "
+                    f"above the promised {bound:.3g} of {promise.defence}"
+                )
+    return tuple(found)
+
+
+def number(value: float) -> str:
+    """An epsilon as people write it."""
+    if not math.isfinite(value):
+        return "infinite"
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+def _words(promise: Promise) -> str:
+    assert promise.advantage is not None
+    right = 50 * (1 + promise.advantage)
+    shown = f"{right:.0f}" if right < 99 else f"{right:.4g}"
+    text = f"the best attacker may be right {shown} of 100 times (blind guessing: 50): {promise.verdict}"
+    return text + (" - this promise protects nobody in practice" if promise.verdict == "vacuous" else "")
+
+
+def _interval(r: Reading) -> str:
+    if r.low is not None and r.high is not None:
+        return f" [{r.low:.3g}, {r.high:.3g}]"
+    return f" (at least {r.low:.3g})" if r.low is not None else ""
+
+
+def _shown(r: Reading) -> str:
+    count = f", n = {r.n}" if r.n is not None else ""
+    note = f"; {r.note}" if r.note else ""
+    return f"{r.measure} {r.value:.3f}{_interval(r)}{count}{note}"
+
+
+def _leak(r: Reading) -> str:
+    chance = f" (chance {r.chance:.2g})" if r.chance is not None else ""
+    return f"{r.by}: {_shown(r)}{chance}"
+
+
+def _measured(r: Reading) -> str:
+    low = f"{r.low:.3g}" if r.low is not None else f"{r.value:.3g}"
+    return f"{r.measure.replace(':', ' per ')} >= {low} ({r.by}, {r.n} trials{'; ' + r.note if r.note else ''})"

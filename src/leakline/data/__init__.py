@@ -1,0 +1,131 @@
+"""Data: what federations learn from, who holds it, and how official distributions become files that load.
+
+``DATASETS`` and ``PARTITIONERS`` are the menus a study chooses from; ``partition`` makes a task of one of
+each.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Protocol
+
+from leakline.data.arrays import MedMNIST, Npz
+from leakline.data.base import Client, Data, Dataset, Kind, Task, Trait
+from leakline.data.csv_signals import CsvSignals
+from leakline.data.digits import Digits
+from leakline.data.folders import ImageFolder
+from leakline.data.motion import Motion
+from leakline.data.names import client_names, is_safe
+from leakline.data.partition import Row, partition, table
+from leakline.data.partitioners import ByColumn, Counts, Dirichlet, Even, Partitioner, Sizes
+from leakline.data.phantoms import Phantoms
+from leakline.data.stored_images import (
+    AlzheimerMri,
+    ChestXray,
+    Cifar10,
+    FashionMnist,
+    Fundus,
+    HeadCt,
+    Mnist,
+    RsnaIch,
+    Svhn,
+)
+from leakline.data.stored_masks import LggFlair, Prostate
+from leakline.data.stored_motion import MobiAct, MotionSense
+from leakline.data.tables import CLIENT_INFERENCE, COUNT_TABLES, HOMOGENEOUS, NON_IID
+
+
+class Source(Protocol):
+    """A data set that can be loaded; its fields are its configuration.
+
+    ``embedded``: it needs no file. ``needs``: the file or setting it needs otherwise.
+    """
+
+    embedded: ClassVar[bool]
+    needs: ClassVar[str]
+
+    def available(self) -> bool:
+        """Whether it can be loaded here and now."""
+        ...
+
+    def load(self) -> Dataset:
+        """The data set."""
+        ...
+
+
+DATASETS: dict[str, type[Source]] = {
+    "digits": Digits,
+    "phantoms": Phantoms,
+    "motion": Motion,
+    "image-folder": ImageFolder,
+    "npz": Npz,
+    "csv-signals": CsvSignals,
+    "medmnist": MedMNIST,
+    "alzheimer-mri": AlzheimerMri,
+    "chest-xray": ChestXray,
+    "fundus": Fundus,
+    "mnist": Mnist,
+    "fashion-mnist": FashionMnist,
+    "cifar10": Cifar10,
+    "svhn": Svhn,
+    "motionsense": MotionSense,
+    "mobiact": MobiAct,
+    "head-ct": HeadCt,
+    "rsna-ich": RsnaIch,
+    "lgg-flair": LggFlair,
+    "prostate": Prostate,
+}
+
+PARTITIONERS: dict[str, type[Partitioner]] = {
+    "even": Even,
+    "sizes": Sizes,
+    "counts": Counts,
+    "dirichlet": Dirichlet,
+    "by-column": ByColumn,
+}
+
+__all__ = [
+    "CLIENT_INFERENCE",
+    "COUNT_TABLES",
+    "DATASETS",
+    "HOMOGENEOUS",
+    "NON_IID",
+    "PARTITIONERS",
+    "AlzheimerMri",
+    "ByColumn",
+    "ChestXray",
+    "Cifar10",
+    "Client",
+    "Counts",
+    "CsvSignals",
+    "Data",
+    "Dataset",
+    "Digits",
+    "Dirichlet",
+    "Even",
+    "FashionMnist",
+    "Fundus",
+    "HeadCt",
+    "ImageFolder",
+    "Kind",
+    "LggFlair",
+    "MedMNIST",
+    "Mnist",
+    "MobiAct",
+    "Motion",
+    "MotionSense",
+    "Npz",
+    "Partitioner",
+    "Phantoms",
+    "Prostate",
+    "Row",
+    "RsnaIch",
+    "Sizes",
+    "Source",
+    "Svhn",
+    "Task",
+    "Trait",
+    "client_names",
+    "is_safe",
+    "partition",
+    "table",
+]

@@ -1,0 +1,112 @@
+"""The values that hold examples: Data, Dataset, Client, Task."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+Kind = Literal["classification", "segmentation"]
+Trait = str | float | int | bool
+
+
+@dataclass(frozen=True)
+class Data:
+    """Examples in memory: ``x[i]`` belongs to ``y[i]``.
+
+    ``x`` is float32, or uint8 that is read as value / 255 when a batch is made (images stay a quarter of the
+    size). Images are N, C, H, W; signals are N, C, L. ``y`` is int64 class labels, or uint8 masks N, 1, H, W.
+    ``groups`` tells which examples belong together (patient, subject): splits never cut through a group.
+    """
+
+    x: Tensor
+    y: Tensor
+    groups: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.x) != len(self.y) or (self.groups is not None and len(self.groups) != len(self.x)):
+            raise ValueError(f"x, y and groups differ in length: {len(self.x)}, {len(self.y)}, groups")
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def take(self, rows: Tensor | np.ndarray | Sequence[int]) -> Data:
+        """The examples at these positions, in this order."""
+        index = torch.as_tensor(np.asarray(rows, dtype=np.int64))
+        return Data(self.x[index], self.y[index], None if self.groups is None else self.groups[index])
+
+    def inputs(self, rows: Tensor | slice) -> Tensor:
+        """The float32 inputs at these positions."""
+        x = self.x[rows]
+        return x.float().div_(255.0) if x.dtype == torch.uint8 else x
+
+    def labels(self) -> np.ndarray:
+        """What splits are stratified by: the class, or for masks whether anything is marked (0 or 1)."""
+        if self.y.ndim == 1:
+            return np.asarray(self.y.numpy(), dtype=np.int64)
+        return np.asarray(self.y.flatten(1).any(1).numpy(), dtype=np.int64)
+
+    def fingerprint(self) -> str:
+        """A hash of every byte, so that a stored run knows which data it was made from."""
+        digest = hashlib.blake2b(digest_size=16)
+        for tensor in (self.x, self.y, self.groups):
+            if tensor is not None:
+                digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
+                digest.update(np.ascontiguousarray(tensor.numpy()).view(np.uint8).data)
+        return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A whole data set before it is shared out among clients.
+
+    ``columns`` are per-example values of ``train`` by which one may partition (subject, site). ``traits`` map
+    a column's value to facts about that client that only examiners read ({"subject": {"sub-1": {"gender":
+    "woman"}}}).
+    """
+
+    name: str
+    train: Data
+    test: Data | None
+    classes: tuple[str, ...]
+    kind: Kind = "classification"
+    columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    traits: Mapping[str, Mapping[str, Mapping[str, Trait]]] = field(default_factory=dict)
+
+    def take(self, rows: np.ndarray | Sequence[int]) -> Dataset:
+        """The same data set with only these training examples, in this order; the test part stays whole."""
+        index = np.asarray(rows, dtype=np.int64)
+        columns = {name: tuple(values[i] for i in index) for name, values in self.columns.items()}
+        return replace(self, train=self.train.take(index), columns=columns)
+
+
+@dataclass(frozen=True)
+class Client:
+    """One participant: a name, its data, and traits that only examiners read."""
+
+    name: str
+    train: Data
+    test: Data | None = None
+    traits: Mapping[str, Trait] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Task:
+    """A data set shared out: who holds what, and what the server keeps for itself."""
+
+    clients: tuple[Client, ...]
+    test: Data | None
+    validation: Data | None
+    classes: tuple[str, ...]
+    kind: Kind = "classification"
+    name: str = "task"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one input."""
+        return tuple(self.clients[0].train.x.shape[1:])

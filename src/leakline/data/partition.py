@@ -1,0 +1,137 @@
+"""From a data set to a task: the server's parts, the clients' parts, and the table that shows them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from leakline.data.base import Client, Data, Dataset, Task, Trait
+from leakline.data.names import printable
+from leakline.data.partitioners import ByColumn, Partitioner
+from leakline.data.split import split, stream
+from leakline.errors import DataError, StudyError
+
+
+def partition(
+    dataset: Dataset,
+    partitioner: Partitioner,
+    clients: int | None = None,
+    *,
+    client_test: float = 0.2,
+    server_validation: float = 0.0,
+    server_test: float = 0.2,
+    seed: int = 0,
+) -> Task:
+    """Share a data set out among clients.
+
+    Where the data set brings a test part, the server's share comes from it: ``server_validation`` of it for
+    validation, the rest for testing, and ``server_test`` has no effect (paper 000: 1280 images, half and
+    half). Otherwise the server first takes ``server_test`` and ``server_validation`` of all examples. Then
+    the partitioner shares out what remains, and each client puts ``client_test`` of its own examples aside.
+    All splits are stratified and keep groups whole. The same arguments always give the same task; each
+    client's split depends on its name and its rows only.
+    """
+    for key, share in (("client_test", client_test), ("server_validation", server_validation)):
+        if not 0 <= share < 1:
+            raise StudyError(f"{key} must be at least 0 and below 1: {share}", key, "give a share such as 0.2")
+    if not 0 <= server_test < 1 or server_test + server_validation >= 1:
+        raise StudyError(
+            f"server_test and server_validation must leave something: {server_test}, {server_validation}",
+            "server_test",
+            "give shares such as 0.2",
+        )
+    check(dataset)
+    pool, test, validation = _server_parts(dataset, server_validation, server_test, seed)
+    assigned = partitioner.assign(pool, clients, stream(seed, "partition"))
+    _check_assignment(assigned, len(pool.train))
+    column = partitioner.column if isinstance(partitioner, ByColumn) else None
+    members = []
+    for name, rows in assigned.items():
+        train, held = split(pool.train.take(rows), client_test, stream(seed, "client-test", name))
+        traits: dict[str, Trait] = {}
+        if column is not None:
+            label = str(pool.columns[column][rows[0]])
+            traits = {**dict(dataset.traits.get(column, {}).get(label, {})), "label": label}
+        members.append(
+            Client(name, pool.train.take(rows[train]), pool.train.take(rows[held]) if len(held) else None, traits)
+        )
+    return Task(tuple(members), test, validation, dataset.classes, dataset.kind, dataset.name)
+
+
+def check(dataset: Dataset) -> None:
+    """Refuse a data set that nothing can be learnt from."""
+    if not len(dataset.train):
+        raise DataError("the data set has no training examples", dataset.name, "check its files and options")
+    labels = dataset.train.labels()
+    if dataset.kind == "segmentation":
+        if not labels.any():
+            raise DataError("no training mask marks anything", dataset.name, "check that the masks were read")
+        return
+    present = np.bincount(labels, minlength=len(dataset.classes)) > 0
+    nobody = [name for name, there in zip(dataset.classes, present, strict=True) if not there]
+    if nobody:
+        raise DataError(
+            f"no training example has the class {printable(', '.join(nobody))}",
+            dataset.name,
+            "leave the class out, or raise the limit",
+        )
+
+
+def _server_parts(
+    dataset: Dataset, server_validation: float, server_test: float, seed: int
+) -> tuple[Dataset, Data | None, Data | None]:
+    if dataset.test is not None:
+        test, validation = split(dataset.test, server_validation, stream(seed, "server-validation"))
+        return dataset, _part(dataset.test, test), _part(dataset.test, validation)
+    rest, test = split(dataset.train, server_test, stream(seed, "server-test"))
+    remaining = dataset.train.take(rest)
+    keep, held = split(remaining, server_validation / (1 - server_test), stream(seed, "server-validation"))
+    return dataset.take(rest[keep]), _part(dataset.train, test), _part(remaining, held)
+
+
+def _part(data: Data, rows: np.ndarray) -> Data | None:
+    return data.take(rows) if len(rows) else None
+
+
+def _check_assignment(assigned: dict[str, np.ndarray], n: int) -> None:
+    empty = [name for name, rows in assigned.items() if not len(rows)]
+    if empty or not assigned:
+        raise StudyError(
+            f"no examples are left for {printable(', '.join(empty)) or 'any client'}",
+            "partition",
+            "use fewer clients, or larger shares",
+        )
+    rows = np.concatenate(list(assigned.values()))
+    if rows.min() < 0 or rows.max() >= n or len(np.unique(rows)) != len(rows):
+        raise StudyError("the partitioner gave an example to two clients, or one that does not exist", "partition")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One holder of data: its examples of each class (all its parts together), for training and for testing.
+
+    In segmentation the two counts are images in which nothing and something is marked.
+    """
+
+    name: str
+    counts: tuple[int, ...]
+    train: int
+    test: int
+
+
+def table(task: Task) -> list[Row]:
+    """Who holds what: one row for each client, then the server's parts."""
+    rows = [_row(c.name, len(task.classes), c.train, c.test) for c in task.clients]
+    if task.validation is not None:
+        rows.append(_row("server: validation", len(task.classes), task.validation, None))
+    if task.test is not None:
+        rows.append(_row("server: test", len(task.classes), None, task.test))
+    return rows
+
+
+def _row(name: str, classes: int, train: Data | None, test: Data | None) -> Row:
+    parts = [data.labels() for data in (train, test) if data is not None]
+    counts = np.bincount(np.concatenate(parts), minlength=classes)
+    sizes = [0 if data is None else len(data) for data in (train, test)]
+    return Row(name, tuple(int(c) for c in counts), sizes[0], sizes[1])

@@ -1,0 +1,75 @@
+"""The base of all defences: eight hooks at the places where data crosses a trust boundary."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import numpy as np
+from torch import Tensor, nn
+
+from leakline.messages import Order, Receipt, Turn, Update
+from leakline.privacy import Claim, NoClaim
+from leakline.weights import Weights
+
+if TYPE_CHECKING:
+    from leakline.federation import Federation
+
+Stage = Literal["aggregate", "model"]
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+class Defence:
+    """Acts at boundaries, and says what it promises.
+
+    A subclass is a frozen dataclass that overrides the hooks it needs; the others do nothing. In a stack,
+    `release` and `admit` run first to last, `publish` last to first: who looks at the updates first sees the
+    result last. Mathematics belongs into `mechanisms`; a hook only wires.
+    """
+
+    at: Stage = "aggregate"
+    """Where `publish` acts: on the combined change, or on what the server's optimiser made of it."""
+
+    needs_pairs: ClassVar[bool] = False
+    """Whether a round needs at least two clients."""
+
+    def shares(self, name: str) -> bool:
+        """May this entry of the weights leave the client?"""
+        return True
+
+    def split(self, examples: int, order: Order, turn: Turn) -> list[np.ndarray] | None:
+        """Which rows train separately, or None for all together."""
+        return None
+
+    def gradient(self, model: nn.Module, x: Tensor, y: Tensor, loss: Loss, turn: Turn) -> Tensor:
+        """Fill the parameters' ``grad`` from one batch and return the loss. One owner per stack."""
+        value = loss(model(x), y)
+        value.backward()  # type: ignore[no-untyped-call]
+        return value.detach()
+
+    def release(self, update: Update, turn: Turn) -> Update:
+        """Last touch before an update leaves the client."""
+        return update
+
+    def brief(self, notes: dict[str, float], turn: Turn) -> dict[str, float]:
+        """Small numbers that ride with the weights to every client."""
+        return notes
+
+    def admit(self, updates: Iterator[Update], turn: Turn) -> Iterator[Update]:
+        """Updates as they arrive at the server, one after another; whoever needs all of them makes a list."""
+        return updates
+
+    def publish(self, change: Weights, cohort: Sequence[Receipt], turn: Turn) -> Weights:
+        """The combined change before it leaves the server."""
+        return change
+
+    def claim(self, federation: Federation, facts: Sequence[Mapping[str, float]] = ()) -> Claim | NoClaim:
+        """The promise: from the settings alone before round 0, and with the facts of the rounds afterwards."""
+        raise TypeError(f"{type(self).__name__} must say what it promises: return a Claim or a NoClaim")
+
+
+def hooks_of(defence: Defence | type[Defence]) -> tuple[str, ...]:
+    """The hooks that a defence uses, in the order of the data's path."""
+    kind = defence if isinstance(defence, type) else type(defence)
+    names = ("shares", "split", "gradient", "release", "brief", "admit", "publish")
+    return tuple(name for name in names if getattr(kind, name) is not getattr(Defence, name))

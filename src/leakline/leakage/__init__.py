@@ -1,0 +1,68 @@
+"""What really leaks: measures of guessing, and the epsilon that an audit has proved."""
+
+from .closed_forms import flip_epsilon, total_variation_ldp
+from .epsilon import (
+    EpsilonBound,
+    ErrorCounts,
+    MuBound,
+    ceiling,
+    count_errors,
+    credible_bound,
+    epsilon_of_rates,
+    lower_bound,
+    lower_bound_from_scores,
+    mu_bound,
+    mu_bound_from_scores,
+    mu_ceiling,
+    point_epsilon,
+    pool,
+    trials_needed,
+)
+from .guessing import (
+    Roc,
+    advantage,
+    auc,
+    balanced_accuracy,
+    best_threshold,
+    bootstrap_interval,
+    majority_baseline,
+    permutation_p_value,
+    roc,
+    tpr_at_fpr,
+)
+from .interval import Interval, clopper_pearson
+from .one_run import one_run_bound, one_run_p_value
+
+__all__ = [
+    "EpsilonBound",
+    "ErrorCounts",
+    "Interval",
+    "MuBound",
+    "Roc",
+    "advantage",
+    "auc",
+    "balanced_accuracy",
+    "best_threshold",
+    "bootstrap_interval",
+    "ceiling",
+    "clopper_pearson",
+    "count_errors",
+    "credible_bound",
+    "epsilon_of_rates",
+    "flip_epsilon",
+    "lower_bound",
+    "lower_bound_from_scores",
+    "majority_baseline",
+    "mu_bound",
+    "mu_bound_from_scores",
+    "mu_ceiling",
+    "one_run_bound",
+    "one_run_p_value",
+    "permutation_p_value",
+    "point_epsilon",
+    "pool",
+    "roc",
+    "total_variation_ldp",
+    "tpr_at_fpr",
+    "trials_needed",
+]

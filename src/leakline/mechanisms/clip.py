@@ -1,0 +1,20 @@
+"""Clipping."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def clip_norm(change: Tensor, bound: float) -> Tensor:
+    """Scale a vector down to a Euclidean norm of at most ``bound``; shorter vectors pass unchanged.
+
+    change * min(1, C / ||change||)        C = bound
+
+    A zero vector passes (no division by its norm). The result is never longer than the bound: float32 rounding
+    of the product could leave it a few units too long, so the factor is rounded down.
+    """
+    if not bound > 0:
+        raise ValueError(f"a clip bound must be positive, not {bound}")
+    norm = float(torch.linalg.vector_norm(change, dtype=torch.float64))
+    return change if norm <= bound else change * (bound / norm * (1 - 2e-7))

@@ -1,0 +1,121 @@
+"""Networks by name, or by import path.
+
+`MENU` maps a name to a frozen configuration; ``MENU["small-cnn"]().build((1, 8, 8), 10)`` is a network that
+gives logits. `resolve` also takes ``"package.module:factory"``. `initial` starts a network from a seed.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from typing import Any
+
+import torch
+from torch import nn
+
+from leakline.errors import StudyError
+from leakline.models.base import Kind, Model, Shape
+from leakline.models.medical import DenseNet121, ResNet18, UNet
+from leakline.models.papers import Paper000CNN, Paper002CNN
+from leakline.models.preflight import Finding, has_batchnorm, has_dropout, preflight
+from leakline.models.residual import ResNet
+from leakline.models.small import MLP, MotionCNN, SmallCNN
+from leakline.models.unet import SmallUNet
+
+__all__ = [
+    "MENU",
+    "Finding",
+    "Imported",
+    "Model",
+    "has_batchnorm",
+    "has_dropout",
+    "initial",
+    "preflight",
+    "resolve",
+]
+
+MENU: dict[str, type[Model]] = {
+    "paper-000-cnn": Paper000CNN,
+    "paper-002-cnn": Paper002CNN,
+    "small-cnn": SmallCNN,
+    "motion-cnn": MotionCNN,
+    "mlp": MLP,
+    "resnet": ResNet,
+    "small-unet": SmallUNet,
+    "resnet-18": ResNet18,
+    "densenet-121": DenseNet121,
+    "unet": UNet,
+}
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A network made by the user's own factory, called as ``factory(shape=..., classes=..., **settings)``."""
+
+    path: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def build(self, shape: Shape, classes: int, kind: Kind = "classification") -> nn.Module:
+        """What the factory returns, which must be an ``nn.Module``."""
+        network = _import(self.path)(shape=shape, classes=classes, **self.settings)
+        if not isinstance(network, nn.Module):
+            raise StudyError(
+                f"the factory {self.path!r} returned a {type(network).__name__}, not a torch.nn.Module",
+                "model",
+                "let factory(shape=..., classes=...) return the network itself",
+            )
+        return network
+
+
+def resolve(use: str, settings: Mapping[str, Any] | None = None) -> Model:
+    """The model that a study means: a menu name or ``"package.module:factory"``, with its settings."""
+    chosen = dict(settings or {})
+    if ":" in use:
+        _import(use)
+        return Imported(use, chosen)
+    if use not in MENU:
+        near = get_close_matches(use.lower(), MENU, n=1, cutoff=0.0)[0]
+        raise StudyError(
+            f"there is no model {use!r}",
+            "model",
+            f'did you mean "{near}"? On the menu: {", ".join(MENU)}; or give "package.module:factory"',
+        )
+    known = [item.name for item in fields(MENU[use])]  # type: ignore[arg-type]  # every entry is a dataclass
+    for key in chosen:
+        if key not in known:
+            close = get_close_matches(key, known, n=1, cutoff=0.0)
+            hint = f'did you mean "{close[0]}"? It has: {", ".join(known)}' if close else "it has no settings"
+            raise StudyError(f"the model {use!r} has no setting {key!r}", "model", hint)
+    return MENU[use](**chosen)
+
+
+def initial(model: Model, shape: Shape, classes: int, kind: Kind = "classification", *, seed: int) -> nn.Module:
+    """A network whose first weights depend on the seed alone; the caller's random state is left as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        return model.build(shape, classes, kind)
+
+
+def _import(path: str) -> Any:
+    module_name, _, factory = path.partition(":")
+    near = get_close_matches(module_name.lower(), MENU, n=1, cutoff=0.0)[0]
+    or_menu = f'or use a model of the menu, such as "{near}"'
+    if not all(part.isidentifier() for part in [*module_name.split("."), factory]):
+        raise StudyError(f"{path!r} is not an import path", "model", f'write "package.module:factory", {or_menu}')
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise StudyError(
+            f"the model {path!r} cannot be imported: {error}",
+            "model",
+            f"install the package or start leakline where it can be imported, {or_menu}",
+        ) from error
+    found = getattr(module, factory, None)
+    if not callable(found):
+        names = [name for name in vars(module) if not name.startswith("_") and callable(getattr(module, name))]
+        close = get_close_matches(factory, names, n=1)
+        hint = f'did you mean "{module_name}:{close[0]}"' if close else "name a function or class in it"
+        raise StudyError(f"the module {module_name!r} has no factory {factory!r}", "model", f"{hint}, {or_menu}")
+    return found

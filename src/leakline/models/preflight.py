@@ -1,0 +1,194 @@
+"""Pre-flight of a network: what in it will trouble training, defences or attacks, layer by layer."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+FindingKind = Literal[
+    "batch-norm",
+    "in-place",
+    "dropout",
+    "integer-buffer",
+    "tied-parameters",
+    "not-float32",
+    "frozen",
+    "hidden-state",
+    "single-example",
+    "output",
+]
+
+_DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing to know about one layer, and what to do about it."""
+
+    layer_name: str
+    kind: FindingKind
+    message: str
+    fix: str
+
+
+def has_batchnorm(model: nn.Module) -> bool:
+    """Whether any layer mixes the examples of a batch through BatchNorm."""
+    return any(isinstance(module, _BatchNorm) for module in model.modules())
+
+
+def has_dropout(model: nn.Module) -> bool:
+    """Whether any dropout layer is switched on. Dropout called as a function inside forward is not seen."""
+    return any(isinstance(module, _DROPOUTS) and module.p > 0 for module in model.modules())
+
+
+def preflight(
+    model: nn.Module,
+    example_shape: tuple[int, ...],
+    classes: int | None = None,
+    kind: Literal["classification", "segmentation"] = "classification",
+) -> list[Finding]:
+    """Everything worth knowing before training; an empty list is a clean bill.
+
+    The network runs forward on a copy, so neither its state nor anybody's random state changes. With
+    ``classes`` the width of the output is checked too. Only BatchNorm, wrong dtypes and the output forbid
+    things; the caller decides what the rest means for its stack.
+    """
+    findings: list[Finding] = []
+    for name, module in model.named_modules():
+        findings += _module(name or "(the network)", module)
+    findings += _parameters(model)
+    findings += _forward(model, example_shape, classes, kind)
+    return findings
+
+
+def _module(name: str, module: nn.Module) -> Iterator[Finding]:
+    label = type(module).__name__
+    if isinstance(module, _BatchNorm):
+        yield Finding(
+            name,
+            "batch-norm",
+            f"{label} mixes the examples of a batch: no per-example sensitivity, so no record-level DP"
+            + ("; its running statistics travel without noise" if module.track_running_stats else ""),
+            'use GroupNorm (norm="group" for models of the menu), or keep the layer local (fedbn)',
+        )
+    if getattr(module, "inplace", False) is True:
+        yield Finding(
+            name,
+            "in-place",
+            f"{label} writes over its input, which breaks functional and per-example gradients",
+            "set inplace=False",
+        )
+    if isinstance(module, _DROPOUTS) and module.p > 0:
+        yield Finding(
+            name,
+            "dropout",
+            f"{label}({module.p}) draws at random in training, so no update can be replayed exactly",
+            "set its p to 0 where an attack or an audit must replay training",
+        )
+    for key, buffer in module.named_buffers(recurse=False):
+        place = key if name == "(the network)" else f"{name}.{key}"
+        if not buffer.is_floating_point():
+            yield Finding(
+                place,
+                "integer-buffer",
+                f"the buffer is {buffer.dtype}; it stays at home: averages and noise mean nothing for it",
+                "nothing to do, unless the network needs it to be the same everywhere",
+            )
+        if key in module._non_persistent_buffers_set:
+            yield _hidden(place, label, "a buffer that state_dict leaves out")
+    for key, value in vars(module).items():
+        if isinstance(value, Tensor):
+            yield _hidden(f"{name}.{key}", label, "a plain tensor attribute")
+
+
+def _hidden(place: str, label: str, what: str) -> Finding:
+    return Finding(
+        place,
+        "hidden-state",
+        f"{label} keeps state in {what}: it is neither sent, nor averaged, nor saved",
+        "register it with register_buffer, or recompute it in forward",
+    )
+
+
+def _parameters(model: nn.Module) -> Iterator[Finding]:
+    first_name: dict[int, str] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        if id(parameter) in first_name:
+            yield Finding(
+                name,
+                "tied-parameters",
+                f"the same parameter as {first_name[id(parameter)]}: it travels once, under that name, and "
+                "per-example gradients of the two uses do not simply add up in norm",
+                "give each layer its own parameter if record-level DP is wanted",
+            )
+            continue
+        first_name[id(parameter)] = name
+        if parameter.dtype != torch.float32:
+            yield Finding(
+                name,
+                "not-float32",
+                f"the parameter is {parameter.dtype}; updates travel as float32",
+                "call .float() on the network, or make it a buffer if it is not to be trained",
+            )
+        if not parameter.requires_grad:
+            yield Finding(
+                name,
+                "frozen",
+                "the parameter is not trained, yet it takes part in averaging, clipping and noise",
+                "make it a buffer, or hide it from the message (hide-layers)",
+            )
+
+
+def _forward(model: nn.Module, shape: tuple[int, ...], classes: int | None, kind: str) -> Iterator[Finding]:
+    trial = copy.deepcopy(model)
+    device = next((parameter.device for parameter in trial.parameters()), torch.device("cpu"))
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        try:
+            output = trial.eval()(torch.zeros(2, *shape, device=device))
+        except Exception as error:  # a user's own network may raise anything; the finding carries it
+            text = str(error).splitlines()
+            yield Finding(
+                "(the network)",
+                "output",
+                f"it fails on inputs of shape {shape}: {type(error).__name__}: {text[0] if text else ''}",
+                "check the network against the shape of the data (leakline check prints it)",
+            )
+            return
+        yield from _output(output, shape, classes, kind)
+        if has_batchnorm(model):
+            try:
+                trial.train()(torch.zeros(1, *shape, device=device))
+            except ValueError as error:
+                yield Finding(
+                    "(the network)",
+                    "single-example",
+                    f"it cannot train on a batch of one: {error}",
+                    "use larger images, GroupNorm, or a batch size that never leaves one example over",
+                )
+
+
+def _output(output: object, shape: tuple[int, ...], classes: int | None, kind: str) -> Iterator[Finding]:
+    if not isinstance(output, Tensor):
+        yield Finding("(the network)", "output", f"it returns a {type(output).__name__}", "return logits as a tensor")
+        return
+    got = tuple(output.shape)
+    if kind == "segmentation":
+        right, wanted = got == (2, 1, *shape[1:]), f"(2, 1, {', '.join(map(str, shape[1:]))})"
+    else:
+        right = len(got) == 2 and got[0] == 2 and (classes is None or got[1] == classes)
+        wanted = f"(2, {classes if classes is not None else 'classes'})"
+    if not right:
+        yield Finding(
+            "(the network)",
+            "output",
+            f"two inputs of shape {shape} give an output of shape {got}; {kind} needs {wanted}",
+            "change the last layer, or the task",
+        )
+    if not bool(torch.isfinite(output).all()):
+        yield Finding("(the network)", "output", "zero inputs give non-finite outputs", "check its initial weights")

@@ -1,0 +1,28 @@
+"""What is formally promised: claims, the accountant that reads them, and the noise that buys them."""
+
+from .accountant import account, group, replace_one, total_mu, violated
+from .calibrate import noise_multiplier
+from .claims import Adjacency, Claim, Event, Gaussian, Guarantee, NoClaim, Promise, Pure, Seat, Unit
+from .gdp import gdp_delta, gdp_epsilon, gdp_mu
+
+__all__ = [
+    "Adjacency",
+    "Claim",
+    "Event",
+    "Gaussian",
+    "Guarantee",
+    "NoClaim",
+    "Promise",
+    "Pure",
+    "Seat",
+    "Unit",
+    "account",
+    "gdp_delta",
+    "gdp_epsilon",
+    "gdp_mu",
+    "group",
+    "noise_multiplier",
+    "replace_one",
+    "total_mu",
+    "violated",
+]

@@ -1,0 +1,1 @@
+"""Where a federation runs: in this process or its workers (`local`); on Flower in a later extra."""

@@ -1,0 +1,111 @@
+"""The server's strategies: how to combine, and how to step.
+
+A menu entry is a function whose parameters are what a study file may set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from leakline.strategies.combine import Combine, Mean, Median, Nova, TrimmedMean, Weighting
+from leakline.strategies.optimise import SGD, Adaptive, Optimiser, State
+
+__all__ = [
+    "MENU", "SGD", "Adaptive", "Combine", "Mean", "Median", "Nova", "Optimiser", "State", "Strategy", "TrimmedMean",
+    "Weighting", "fedadagrad", "fedadam", "fedavg", "fedavgm", "fedmedian", "fednova", "fedopt", "fedprox",
+    "fedtrimmed", "fedyogi",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """How many updates become the next model.
+
+    ``proximal`` is FedProx's mu: it acts in the clients' local objective (see `Plan`), and is part of the strategy
+    because that is where a study names it. ``warm_start`` says that the initial model is trained on the server's
+    validation data first.
+    """
+
+    combine: Combine = Mean()
+    optimiser: Optimiser = SGD()
+    proximal: float = 0.0
+    warm_start: bool = False
+
+
+def fedavg(weighting: Weighting = "examples", learning_rate: float = 1.0) -> Strategy:
+    """Federated averaging (McMahan et al. 2017)."""
+    return Strategy(Mean(weighting), SGD(learning_rate))
+
+
+def fedavgm(weighting: Weighting = "examples", learning_rate: float = 0.1, momentum: float = 0.5) -> Strategy:
+    """Federated averaging with server momentum (Hsu et al. 2019); defaults as paper 000 ran it."""
+    return Strategy(Mean(weighting), SGD(learning_rate, momentum))
+
+
+def fedmedian() -> Strategy:
+    """Coordinate-wise median (Yin et al. 2018)."""
+    return Strategy(Median())
+
+
+def fedtrimmed(beta: float = 0.2) -> Strategy:
+    """Coordinate-wise trimmed mean (Yin et al. 2018)."""
+    return Strategy(TrimmedMean(beta))
+
+
+def fedprox(mu: float = 0.1, weighting: Weighting = "examples") -> Strategy:
+    """Federated averaging with a proximal term (mu/2)||w - w_global||^2 at the clients (Li et al. 2020).
+
+    Flower's server only ships mu to the clients, and its example adds un-squared norms per tensor; here it is the
+    squared norm of Li et al., eq. 2.
+    """
+    return Strategy(Mean(weighting), proximal=mu)
+
+
+def fedopt(weighting: Weighting = "examples") -> Strategy:
+    """What Flower's class FedOpt does: federated averaging from a warm-started model.
+
+    Flower's FedOpt overrides no aggregation; it only requires an initial model. For the adaptive methods that the
+    FedOpt paper is about, see fedadam, fedadagrad, fedyogi.
+    """
+    return Strategy(Mean(weighting), warm_start=True)
+
+
+def fedadam(
+    weighting: Weighting = "examples", learning_rate: float = 0.1, beta1: float = 0.9, beta2: float = 0.99,
+    tau: float = 1e-3, correction: bool = True,
+) -> Strategy:  # fmt: skip
+    """Adam on the server (Reddi et al. 2021)."""
+    return Strategy(Mean(weighting), Adaptive("adam", learning_rate, beta1, beta2, tau, correction))
+
+
+def fedadagrad(weighting: Weighting = "examples", learning_rate: float = 0.1, tau: float = 1e-3) -> Strategy:
+    """Adagrad on the server (Reddi et al. 2021)."""
+    return Strategy(Mean(weighting), Adaptive("adagrad", learning_rate, 0.0, 0.0, tau))
+
+
+def fedyogi(
+    weighting: Weighting = "examples", learning_rate: float = 0.01, beta1: float = 0.9, beta2: float = 0.99,
+    tau: float = 1e-3,
+) -> Strategy:  # fmt: skip
+    """Yogi on the server (Reddi et al. 2021)."""
+    return Strategy(Mean(weighting), Adaptive("yogi", learning_rate, beta1, beta2, tau))
+
+
+def fednova(weighting: Weighting = "examples") -> Strategy:
+    """Normalised averaging: change per local step (Wang et al. 2020)."""
+    return Strategy(Nova(weighting))
+
+
+MENU: dict[str, Callable[..., Strategy]] = {
+    "fedavg": fedavg,
+    "fedavgm": fedavgm,
+    "fedmedian": fedmedian,
+    "fedtrimmed": fedtrimmed,
+    "fedprox": fedprox,
+    "fedopt": fedopt,
+    "fedadam": fedadam,
+    "fedadagrad": fedadagrad,
+    "fedyogi": fedyogi,
+    "fednova": fednova,
+}

@@ -1,0 +1,155 @@
+"""How the server makes one change out of many: mean, median, trimmed mean, FedNova.
+
+Each takes the updates as an iterator. What is linear streams through one running sum, so that fifty updates of
+six million values never lie in memory together; what needs all rows stacks them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from leakline.messages import Update
+from leakline.weights import Weights
+
+Weighting = Literal["examples", "even"]
+
+
+class Combine(Protocol):
+    """Many updates in, one change out."""
+
+    def __call__(self, updates: Iterable[Update]) -> Weights:
+        """The combined change."""
+        ...
+
+    @property
+    def even(self) -> bool:
+        """Whether the result is the plain mean of the updates, so that one client moves it by at most C / n."""
+        ...
+
+
+class _Running:
+    """A weighted sum that grows in place."""
+
+    def __init__(self) -> None:
+        self.sum: Tensor | None = None
+        self.weight = 0.0
+        self.like: Update | None = None
+
+    def add(self, update: Update, weight: float, scale: float = 1.0) -> None:
+        factor = weight * scale
+        if self.sum is None:
+            self.sum, self.like = update.delta.vector * factor, update
+        else:
+            self.sum.add_(update.delta.vector, alpha=factor)
+        self.weight += weight
+
+    def mean(self, factor: float = 1.0) -> Weights:
+        if self.sum is None or self.like is None:
+            raise ValueError("no update to combine")
+        return self.like.delta.like(self.sum.mul_(factor / self.weight))
+
+
+@dataclass(frozen=True)
+class Mean:
+    """The mean of the updates, weighted by their number of examples (McMahan et al. 2017) or evenly."""
+
+    weighting: Weighting = "examples"
+
+    @property
+    def even(self) -> bool:
+        """Even weights bound one client's influence."""
+        return self.weighting == "even"
+
+    def __call__(self, updates: Iterable[Update]) -> Weights:
+        """The combined change."""
+        running = _Running()
+        for update in updates:
+            running.add(update, float(update.examples) if self.weighting == "examples" else 1.0)
+        return running.mean()
+
+
+def rows(updates: Iterable[Update]) -> tuple[Tensor, Update]:
+    """All updates as the rows of one matrix, and the last update for its layout."""
+    held = list(updates)
+    if not held:
+        raise ValueError("no update to combine")
+    return torch.stack([u.delta.vector for u in held]), held[-1]
+
+
+@dataclass(frozen=True)
+class Median:
+    """The coordinate-wise median, un-weighted (Yin et al. 2018 take it of gradients, Flower of weights).
+
+    The median of weights minus the weights sent is the median of updates, so both are this function. For an even
+    number of clients: the mean of the middle two, as NumPy does.
+    """
+
+    even = False
+
+    def __call__(self, updates: Iterable[Update]) -> Weights:
+        """The combined change."""
+        matrix, like = rows(updates)
+        n = len(matrix)
+        if n <= 8:
+            ordered = _sort_network(matrix)
+            middle = (ordered[(n - 1) // 2] + ordered[n // 2]) / 2
+        else:
+            low = matrix.kthvalue((n - 1) // 2 + 1, dim=0).values
+            middle = low if n % 2 else (low + matrix.kthvalue(n // 2 + 1, dim=0).values) / 2
+        return like.delta.like(middle)
+
+
+def _sort_network(matrix: Tensor) -> list[Tensor]:
+    """Rows sorted by odd-even transposition: min/max over whole rows beats sorting tiny columns."""
+    ordered = list(matrix)
+    for step in range(len(ordered)):
+        for i in range(step % 2, len(ordered) - 1, 2):
+            a, b = ordered[i], ordered[i + 1]
+            ordered[i], ordered[i + 1] = torch.minimum(a, b), torch.maximum(a, b)
+    return ordered
+
+
+@dataclass(frozen=True)
+class TrimmedMean:
+    """The mean of each coordinate without its floor(beta * n) smallest and largest values (Yin et al. 2018)."""
+
+    beta: float = 0.2
+    even = False
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.beta < 0.5:
+            raise ValueError(f"beta must lie in [0, 0.5), not {self.beta}")
+
+    def __call__(self, updates: Iterable[Update]) -> Weights:
+        """The combined change."""
+        matrix, like = rows(updates)
+        cut = int(self.beta * len(matrix))
+        ordered = matrix.sort(dim=0).values
+        return like.delta.like(ordered[cut : len(matrix) - cut].mean(dim=0))
+
+
+@dataclass(frozen=True)
+class Nova:
+    """FedNova: average the change *per local step*, then take tau_eff steps (Wang et al. 2020, arXiv:2007.07481).
+
+    tau_eff * sum_i p_i * delta_i / tau_i        tau_i = steps of client i, tau_eff = sum_i p_i tau_i
+
+    This is the form for plain local SGD, where a_i = (1, ..., 1). With equal steps it is the weighted mean.
+    """
+
+    weighting: Weighting = "examples"
+    even = False
+
+    def __call__(self, updates: Iterable[Update]) -> Weights:
+        """The combined change."""
+        running, steps = _Running(), 0.0
+        for update in updates:
+            weight = float(update.examples) if self.weighting == "examples" else 1.0
+            running.add(update, weight, 1.0 / max(update.steps, 1))
+            steps += weight * max(update.steps, 1)
+        return running.mean(steps / running.weight if running.weight else 1.0)

@@ -1,0 +1,5 @@
+"""Studies: the grid of federations and attacks, the lab that runs it, the store that keeps it."""
+
+from leakline.study.spec import Cell, Study, grid, load, parse
+
+__all__ = ["Cell", "Study", "grid", "load", "parse"]

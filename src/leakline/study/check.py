@@ -1,0 +1,154 @@
+"""What `leakline check` says before anything is trained: problems, partition, cards, and the bill."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from leakline import data as data_package
+from leakline.cards import Card, formal_card
+from leakline.errors import LeaklineError
+from leakline.federation import Federation
+from leakline.models import preflight
+from leakline.randomness import Stream
+from leakline.runtimes.local import cores, tune_allocator
+from leakline.study.describe import THREADS
+from leakline.study.spec import Study
+from leakline.training import Job, train
+
+
+@dataclass
+class Bill:
+    """What a study would cost: an estimate from one timed pass over a few batches."""
+
+    minutes: float = 0.0
+    memory_mb: float = 0.0
+    disk_mb: float = 0.0
+
+
+@dataclass
+class Checked:
+    """The answer of a check."""
+
+    name: str
+    cells: int
+    notes: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    partition: dict[str, list[list[Any]]] = field(default_factory=dict)
+    cards: list[Card] = field(default_factory=list)
+    bill: Bill = field(default_factory=Bill)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {
+            "name": self.name, "cells": self.cells, "notes": self.notes, "problems": self.problems,
+            "warnings": self.warnings, "partition": self.partition, "cards": [c.as_dict() for c in self.cards],
+            "minutes": self.bill.minutes, "memory_mb": self.bill.memory_mb, "disk_mb": self.bill.disk_mb,
+        }  # fmt: skip
+
+    def show(self, console: Any, print_card: Callable[[Card], None]) -> None:
+        """On a terminal."""
+        from rich.table import Table
+
+        for scenario, rows in self.partition.items():
+            table = Table(title=f"who holds what {scenario}".strip(), title_justify="left")
+            for i, head in enumerate(rows[0]):
+                table.add_column(str(head), justify="left" if i == 0 else "right")
+            for row in rows[1:]:
+                table.add_row(*[str(v) for v in row])
+            console.print(table)
+        for card in self.cards:
+            print_card(card)
+        for text in self.notes:
+            console.print(f"note: {text}")
+        for text in self.warnings:
+            console.print(f"warning: {text}")
+        for text in self.problems:
+            console.print(f"problem: {text}", style="bold red")
+        bill = self.bill
+        console.print(
+            f"\n{self.name}: {self.cells} cells, about {bill.minutes:.1f} minutes on {cores()} cores, "
+            f"{bill.memory_mb:.0f} MB of memory, {bill.disk_mb:.0f} MB on disk. Nothing was trained."
+        )
+
+
+def check_study(study: Study) -> Checked:
+    """Build every federation, look at model and data, compute every formal card, time a few batches."""
+    found = Checked(study.name, len(study.cells), list(study.notes))
+    timed: dict[tuple[Any, ...], tuple[float, float]] = {}
+    seen: set[tuple[Any, ...]] = set()
+    for cell in study.cells:
+        labels = tuple((k, v) for k, v in cell.labels.items() if k != "seed")
+        try:
+            federation = cell.federation()
+            scenario = tuple((k, v) for k, v in labels if k not in ("strategy", "defence"))
+            if scenario not in timed:
+                found.partition[" ".join(str(v) for _, v in scenario)] = _partition(federation)
+                found.warnings += [w for w in _look_at_model(federation) if w not in found.warnings]
+                timed[scenario] = _time(federation)
+            for attack in study.attacks.values():
+                if hasattr(attack, "check"):
+                    attack.check(federation)
+            if labels not in seen:
+                seen.add(labels)
+                found.cards.append(formal_card(" ".join(str(v) for _, v in labels), federation, study.delta))
+        except LeaklineError as error:
+            found.problems.append(f"{cell.name}: {error}")
+            continue
+        seconds, memory = timed[scenario]
+        found.bill.minutes += seconds * federation.rounds / 60
+        found.bill.memory_mb = max(found.bill.memory_mb, memory)
+        found.bill.disk_mb += (
+            4 * federation.layout.size * (3 if not federation.strategy.optimiser.stateless else 1) / 2**20
+        )
+    return found
+
+
+def _partition(federation: Federation) -> list[list[Any]]:
+    head = ["", *federation.task.classes, "train", "test"]
+    rows = data_package.table(federation.task)
+    return [head, *([row.name, *row.counts, row.train, row.test] for row in rows)]
+
+
+def _look_at_model(federation: Federation) -> list[str]:
+    bench = federation.bench()
+    x = federation.task.clients[0].train.inputs(slice(0, 2))
+    return [
+        f"{f.layer_name} ({f.kind}): {f.message}; {f.fix}"
+        for f in preflight(bench.model, tuple(x.shape[1:]), len(federation.task.classes), federation.task.kind)
+    ]
+
+
+def _time(federation: Federation) -> tuple[float, float]:
+    """Seconds per round and megabytes, from at most three steps of the largest client."""
+    torch.set_num_threads(THREADS)
+    tune_allocator()
+    bench = federation.bench()
+    client = max(federation.task.clients, key=lambda c: len(c.train))
+    plan = federation.local_plan
+    size = min(plan.batch or len(client.train), len(client.train))
+    job = Job(bench.initial, client.train, Stream(0, 0, client.name, "check"), 0)
+    train(bench, job, replace(plan, max_steps=1))
+    start = time.perf_counter()
+    train(bench, job, replace(plan, max_steps=2))
+    per_step = (time.perf_counter() - start) / 2
+    steps = (
+        sum(plan.epochs * -(-len(c.train) // size) for c in federation.task.clients)
+        * federation.expected()
+        / len(federation.task.clients)
+    )
+    test = federation.task.test
+    evaluation = 0.0
+    if test is not None and len(test):
+        few = slice(0, min(len(test), 32))
+        start = time.perf_counter()
+        bench.outputs(bench.initial, test, few)
+        evaluation = (time.perf_counter() - start) * len(test) / (few.stop or 1)
+    workers = min(cores(), len(federation.task.clients))
+    memory = 4 * federation.layout.size * (4 + min(len(federation.task.clients), 14)) * 1.0
+    return (steps * per_step + evaluation) / workers, memory / 2**20 + 400 * workers

@@ -1,0 +1,92 @@
+"""What a federation is, as plain JSON: the key under which its run is stored.
+
+The hash covers everything that decides the numbers: data (every byte), model, plan, strategy, defences, seeds, the
+versions of leakline and torch, the number of threads. It leaves out what cannot: the number of workers, where
+results go, labels.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import inspect
+import json
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from leakline.data.base import Data, Task
+from leakline.federation import Federation
+
+FORMAT = 1
+"""Version of the store's format; a change makes old runs unreadable on purpose."""
+THREADS = 1
+
+
+def describe(value: Any) -> Any:
+    """Any part of a federation as JSON."""
+    if isinstance(value, Data):
+        return _fingerprint(_Held(value))
+    if isinstance(value, Task):
+        return {
+            "name": value.name, "kind": value.kind, "classes": list(value.classes), "test": describe(value.test),
+            "validation": describe(value.validation),
+            "clients": {c.name: {"train": describe(c.train), "test": describe(c.test)} for c in value.clients},
+        }  # fmt: skip
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {f.name: describe(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {"use": f"{type(value).__module__}:{type(value).__qualname__}", **fields}
+    if isinstance(value, Mapping):
+        return {str(k): describe(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [describe(v) for v in value]
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    if callable(value):
+        return _source(value)
+    raise TypeError(f"cannot describe a {type(value).__name__}: use a frozen dataclass, a function or plain values")
+
+
+def description(federation: Federation) -> dict[str, Any]:
+    """All that decides what a federation's run will hold."""
+    import torch
+
+    from leakline import __version__
+
+    settings = {f.name: describe(getattr(federation, f.name)) for f in dataclasses.fields(federation)}
+    versions = {"leakline": __version__, "torch": torch.__version__, "format": FORMAT}
+    return {"federation": settings, "versions": versions, "threads": THREADS}
+
+
+def key_of(description: Mapping[str, Any]) -> str:
+    """A short hash of a description."""
+    text = json.dumps(description, sort_keys=True, ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Held:
+    """Data by identity, so that a fingerprint is computed once for each."""
+
+    data: Data
+
+    def __hash__(self) -> int:
+        return id(self.data)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Held) and other.data is self.data
+
+
+@lru_cache(maxsize=512)
+def _fingerprint(held: _Held) -> str:
+    return f"data:{held.data.fingerprint()}"
+
+
+def _source(function: Callable[..., Any]) -> str:
+    """A function by name and source: change its body and it is another one."""
+    try:
+        body = hashlib.sha256(inspect.getsource(function).encode()).hexdigest()[:16]
+    except (OSError, TypeError):
+        body = "?"
+    name = getattr(function, "__qualname__", type(function).__name__)
+    return f"{getattr(function, '__module__', '?')}:{name}#{body}"

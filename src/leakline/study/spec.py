@@ -1,0 +1,399 @@
+"""A study file: TOML in, a `Study` of cells out, or every mistake at once.
+
+A study is a grid: scenarios x strategies x defences x sweeps x seeds. Presets and scenarios are overlays: tables
+whose keys replace those of the study, so that ``preset = "desk"`` and ``"paper"`` live in one file.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import re
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any, Literal
+
+from leakline import attacks as attack_menu
+from leakline import data as data_menu
+from leakline import defences as defence_menu
+from leakline import models as model_menu
+from leakline import strategies as strategy_menu
+from leakline.data.base import Dataset, Task
+from leakline.data.names import is_safe
+from leakline.errors import DataError, LeaklineError, StudyError
+from leakline.federation import Federation
+from leakline.study.build import Mistakes, build, check_values, parameters
+from leakline.study.lines import key_lines
+from leakline.training import Plan
+
+BUILT_IN = Path(__file__).parent / "library"
+
+_STUDY: dict[str, tuple[Any, Any]] = {
+    "name": (str, ...),
+    "title": (str, ""),
+    "seeds": (list[int] | int, 1),
+    "delta": (float, 1e-5),
+    "noise": (Literal["secret", "seeded"], "secret"),
+    "on_bad_client": (Literal["drop", "stop"], "drop"),
+    "min_clients": (int, 1),
+    "device": (str, "auto"),
+    "preset": (str, ""),
+    "data": (dict[str, Any], ...),
+    "model": (dict[str, Any] | str, ...),
+    "training": (dict[str, Any], {}),
+    "warm_start": (dict[str, Any], {}),
+    "strategies": (dict[str, Any], {"fedavg": {"use": "fedavg"}}),
+    "defences": (dict[str, Any], {"none": []}),
+    "attacks": (list[Any], []),
+    "scenarios": (dict[str, Any], {}),
+    "presets": (dict[str, Any], {}),
+}
+_SHARING: dict[str, tuple[Any, Any]] = {
+    "clients": (int | None, None),
+    "partition": (dict[str, Any] | str, "even"),
+    "client_test": (float, 0.2),
+    "server_validation": (float, 0.0),
+    "server_test": (float, 0.2),
+    "seed": (int | Literal["each"], 0),
+    "otherwise": (dict[str, Any], {}),
+}
+_LOOP: dict[str, tuple[Any, Any]] = {
+    "rounds": (int, 10),
+    "sampling": (Literal["full", "poisson", "fixed"], "full"),
+    "participation": (float, 1.0),
+    "loss": (str, "default"),
+    "together": (Literal["auto", "off"], "auto"),
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One square of the grid: its labels, and how to make its federation when its turn comes."""
+
+    labels: Mapping[str, Any]
+    federation: Callable[[], Federation] = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        """The labels in one line."""
+        return " ".join(str(v) for k, v in self.labels.items() if k != "seed") + f" seed {self.labels.get('seed', 0)}"
+
+
+@dataclass(frozen=True)
+class Study:
+    """A grid of federations and the attacks that meet each of them."""
+
+    name: str
+    cells: tuple[Cell, ...]
+    attacks: Mapping[str, Any] = field(default_factory=dict)
+    delta: float = 1e-5
+    title: str = ""
+    text: str = field(default="", repr=False)
+    notes: tuple[str, ...] = ()
+    """What a reader must know about how the study was resolved (an embedded data set in place of a missing one)."""
+
+    def __post_init__(self) -> None:
+        if not is_safe(self.name):
+            raise ValueError(f"a study's name is letters, digits, '_', '.' and '-', at most 64: {self.name[:80]!r}")
+
+    def run(self, out: str | Path = "", workers: int = 0) -> Path:
+        """Train what is missing, attack, report; returns the run directory (default: runs/NAME)."""
+        from leakline.study.lab import run_study
+
+        root = Path(out) if out else Path("runs") / self.name
+        failed = [outcome.error for outcome in run_study(self, root, workers=workers) if outcome.error]
+        if failed:
+            raise StudyError(f"{len(failed)} of {len(self.cells)} cells failed", root.name, failed[0])
+        return root
+
+
+def find(study: str) -> Path:
+    """A study file by path, or a built-in study by name."""
+    path = Path(study)
+    if path.suffix == ".toml" or path.is_file():
+        if not path.is_file():
+            raise StudyError(
+                f"there is no file {path.name}",
+                study,
+                "check the path; `leakline list studies` names the built-in ones",
+            )
+        return path
+    if re.fullmatch(r"[\w-]+", study) and (BUILT_IN / f"{study}.toml").is_file():
+        return BUILT_IN / f"{study}.toml"
+    known = ", ".join(sorted(p.stem for p in BUILT_IN.glob("*.toml")))
+    raise StudyError(f"there is no study {study!r}", fix=f"give a .toml file, or one of: {known}")
+
+
+def load(study: str, preset: str = "", sets: Sequence[str] = ()) -> Study:
+    """Read a study by path or name."""
+    path = find(study)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise StudyError(f"{path.name} cannot be read: {error}", path.name, "a study is a UTF-8 text file") from error
+    return parse(text, path.name, preset, sets)
+
+
+def parse(text: str, file: str = "study.toml", preset: str = "", sets: Sequence[str] = ()) -> Study:
+    """Make a study of TOML text. ``sets`` are "key=v1,v2": each makes another axis of the grid."""
+    try:
+        raw = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise StudyError("this is not TOML", f"{file}: {error}", "see the example in the README") from error
+    mistakes = Mistakes(file, key_lines(text))
+    top = check_values(raw, _STUDY, (), mistakes)
+    if top is None:
+        raise StudyError(mistakes.text())
+    presets = raw.get("presets", {})
+    preset = preset or raw.get("preset", "") or ("desk" if "desk" in presets else "")
+    if preset and preset not in presets:
+        mistakes.unknown(("presets",), presets, kind=preset)
+        raise StudyError(mistakes.text())
+    base = overlay({k: v for k, v in raw.items() if k not in ("presets", "preset")}, presets.get(preset, {}))
+    swept = [_sweep(item, base, mistakes) for item in sets]
+    scenarios = base.get("scenarios") or {"": {}}
+    notes: list[str] = []
+    cells: list[Cell] = []
+    for (label, extra), *choices in itertools.product(scenarios.items(), *swept):
+        table = overlay({k: v for k, v in base.items() if k != "scenarios"}, extra)
+        labels = {"scenario": label} if label else {}
+        for path, value in choices:
+            _put(table, path, value)
+            labels[".".join(path)] = value
+        cells += _cells(table, labels, mistakes, notes)
+        if mistakes.found:
+            break
+    attacks = _attacks(base.get("attacks", []), mistakes)
+    name = base["name"]
+    if not is_safe(name):
+        mistakes.add(
+            ("name",),
+            "a name is letters, digits, '_', '.' and '-', at most 64 of them",
+            'for example "my-study"',
+        )
+    if mistakes.found:
+        raise StudyError(mistakes.text())
+    return Study(
+        name,
+        tuple(cells),
+        attacks,
+        base.get("delta", 1e-5),
+        base.get("title", ""),
+        text,
+        tuple(dict.fromkeys(notes)),
+    )
+
+
+def overlay(base: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
+    """``base`` with the keys of ``extra`` put over it; a table with its own ``use`` replaces the whole table."""
+    result = dict(copy.deepcopy(dict(base)))
+    for key, value in extra.items():
+        old = result.get(key)
+        merge = (
+            isinstance(value, Mapping)
+            and isinstance(old, Mapping)
+            and ("use" not in value or value["use"] == old.get("use"))
+        )
+        # Strategies and defences named in an overlay are the ones to run, not additions.
+        merge = merge and key not in ("strategies", "defences")
+        result[key] = overlay(old, value) if merge else copy.deepcopy(value)  # type: ignore[arg-type]
+    return result
+
+
+def _sweep(item: str, base: Mapping[str, Any], mistakes: Mistakes) -> list[tuple[tuple[str, ...], Any]]:
+    key, eq, values = item.partition("=")
+    path = tuple(key.strip().split("."))
+    if not eq or not values:
+        raise StudyError(f"-s {item}: not of the form key=value", fix="for example -s training.rounds=5,10")
+    parsed = []
+    for value in re.split(r",(?![^\[{]*[\]}])", values):
+        try:
+            parsed.append((path, tomllib.loads(f"v = {value}")["v"]))
+        except tomllib.TOMLDecodeError:
+            parsed.append((path, value))
+    return parsed
+
+
+def _put(table: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+    place: Any = table
+    for part in path[:-1]:
+        if isinstance(place, list):  # a stack of defences: "defences.global.0.clip", or its only member
+            place = place[int(part)] if part.isdigit() else place[0].setdefault(part, {})
+        else:
+            place = place.setdefault(part, {})
+    if isinstance(place, list):
+        place = place[0]
+    place[path[-1]] = value
+
+
+def _cells(table: dict[str, Any], labels: Mapping[str, Any], mistakes: Mistakes, notes: list[str]) -> list[Cell]:
+    """All cells of one scenario, or none with the mistakes noted."""
+    top = check_values(table, _STUDY, (), mistakes) or {}
+    data = _data(table.get("data", {}), mistakes, notes)
+    loop_keys, plan_keys = dict(_LOOP), {k: v for k, v in parameters(Plan).items() if k != "proximal"}
+    training = table.get("training", {})
+    known = loop_keys | plan_keys
+    for key in training:
+        if key not in known:
+            mistakes.unknown(("training", key), known)
+    loop = check_values({k: v for k, v in training.items() if k in loop_keys}, loop_keys, ("training",), mistakes)
+    plan = _plan({k: v for k, v in training.items() if k in plan_keys}, plan_keys, ("training",), mistakes)
+    warm = {"epochs": 20, "optimiser": "adam", "learning_rate": 1e-3, **table.get("warm_start", {})}
+    warm_plan = _plan(warm, plan_keys, ("warm_start",), mistakes)
+    model = _model(table.get("model"), mistakes)
+    strategies = {
+        name: build(strategy_menu.MENU, entry, ("strategies", name), mistakes)
+        for name, entry in top.get("strategies", _STUDY["strategies"][1]).items()
+    }
+    stacks: dict[str, tuple[Any, ...]] = {}
+    for name, stack in top.get("defences", _STUDY["defences"][1]).items():
+        entries = stack if isinstance(stack, list) else [stack]
+        stacks[name] = tuple(
+            build(defence_menu.MENU, entry, ("defences", name, i), mistakes) for i, entry in enumerate(entries)
+        )
+    seeds = top.get("seeds", 1)
+    seeds = list(range(seeds)) if isinstance(seeds, int) else seeds
+    if not seeds:
+        mistakes.add(("seeds",), "at least one seed is needed")
+    if mistakes.found:
+        return []
+    from leakline.study.device import resolve_device
+
+    common = {
+        "data": data, "model": model, "plan": plan, "warm_start": warm_plan, "loop": loop,
+        "noise": top.get("noise", "secret"), "on_bad_client": top.get("on_bad_client", "drop"),
+        "min_clients": top.get("min_clients", 1), "device": resolve_device(top.get("device", "auto")),
+    }  # fmt: skip
+    return [
+        Cell(
+            {**labels, "strategy": s, "defence": d, "seed": seed},
+            partial(_federation, common, strategies[s], stacks[d], seed),
+        )
+        for s, d, seed in itertools.product(strategies, stacks, seeds)
+    ]
+
+
+def _federation(common: Mapping[str, Any], strategy: Any, defences: tuple[Any, ...], seed: int) -> Federation:
+    rest = {k: v for k, v in common.items() if k not in ("data", "loop")}
+    return Federation(
+        task=_task(common["data"], seed),
+        strategy=strategy,
+        defences=defences,
+        seed=seed,
+        **rest,
+        **common["loop"],
+    )
+
+
+def _plan(
+    table: Mapping[str, Any], keys: Mapping[str, tuple[Any, Any]], path: tuple[str, ...], mistakes: Mistakes
+) -> Plan | None:
+    values = check_values(table, keys, path, mistakes)
+    try:
+        return None if values is None else Plan(**values)
+    except ValueError as error:
+        mistakes.add((*path, str(error).split()[0]), str(error))
+        return None
+
+
+def _model(table: Any, mistakes: Mistakes) -> Any | None:
+    if isinstance(table, Mapping) and ":" in str(table.get("use", "")) or isinstance(table, str) and ":" in table:
+        entry = {"use": table} if isinstance(table, str) else dict(table)
+        try:
+            return model_menu.resolve(entry.pop("use"), entry)
+        except LeaklineError as error:
+            mistakes.add(("model", "use"), error.what, error.fix)
+            return None
+    return build(model_menu.MENU, table, ("model",), mistakes)
+
+
+@dataclass(frozen=True, eq=False)
+class _Shared:
+    """How one data set is shared out; equal if it reads equal, so that each is loaded once."""
+
+    source: Any
+    partitioner: Any
+    values: tuple[tuple[str, Any], ...]
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+    def __eq__(self, other: object) -> bool:
+        return repr(self) == repr(other)
+
+
+def _data(table: Mapping[str, Any], mistakes: Mistakes, notes: list[str]) -> _Shared | None:
+    values = check_values({k: v for k, v in table.items() if k in _SHARING}, _SHARING, ("data",), mistakes)
+    source = build(data_menu.DATASETS, {k: v for k, v in table.items() if k not in _SHARING}, ("data",), mistakes)
+    if values is None or source is None:
+        return None
+    if values.get("otherwise") and not source.available():
+        other = {
+            **{k: v for k, v in table.items() if k in _SHARING and k != "otherwise"},
+            **values["otherwise"],
+        }
+        notes.append(f"data set {table['use']!r} is not here: {other.get('use')!r} stands in for it")
+        return _data(other, mistakes, notes)
+    partitioner = build(data_menu.PARTITIONERS, values.pop("partition", "even"), ("data", "partition"), mistakes)
+    values.pop("otherwise", None)
+    return None if partitioner is None else _Shared(source, partitioner, tuple(sorted(values.items())))
+
+
+@lru_cache(maxsize=4)
+def _loaded(source: _Shared) -> Dataset:
+    return source.source.load()  # type: ignore[no-any-return]
+
+
+@lru_cache(maxsize=8)
+def _partitioned(shared: _Shared, seed: int) -> Task:
+    values = dict(shared.values)
+    values.pop("seed", None)
+    dataset = _loaded(_Shared(shared.source, None, ()))
+    try:
+        return data_menu.partition(dataset, shared.partitioner, seed=seed, **values)
+    except ValueError as error:
+        raise DataError(str(error), "data", "check the [data] table of the study") from error
+
+
+def _task(shared: _Shared, seed: int) -> Task:
+    wanted = dict(shared.values).get("seed", 0)
+    return _partitioned(shared, seed if wanted == "each" else wanted)
+
+
+def _attacks(tables: Sequence[Any], mistakes: Mistakes) -> dict[str, Any]:
+    built: dict[str, Any] = {}
+    for i, table in enumerate(tables):
+        name = table.get("name", table.get("use", "")) if isinstance(table, Mapping) else str(table)
+        if isinstance(table, Mapping):
+            table = {k: v for k, v in table.items() if k != "name"}
+        if name in built:
+            mistakes.add(("attacks", i), f'two attacks are called "{name}"', 'give one a name = "..."')
+        attack = build(attack_menu.MENU, table, ("attacks", i), mistakes)
+        if attack is not None:
+            built[name] = attack
+    return built
+
+
+def grid(base: Federation, **axes: Mapping[str, Any] | Sequence[Any]) -> tuple[Cell, ...]:
+    """Federations that differ from ``base`` along the given axes.
+
+    An axis is a field of `Federation` with its values, by name where they need one:
+    ``grid(base, defences={"none": (), "dp": (GlobalDP(1, 1),)}, seed=range(5))``.
+    """
+    named = {k: dict(v) if isinstance(v, Mapping) else {value: value for value in v} for k, v in axes.items()}
+    label = {"defences": "defence"}
+    fixed = {"strategy": "given", "defence": "given" if base.defences else "none", "seed": base.seed}
+    cells = []
+    for names in itertools.product(*named.values()):
+        chosen = dict(zip(named, names, strict=True))
+        federation = replace(base, **{k: named[k][name] for k, name in chosen.items()})
+        cells.append(
+            Cell(
+                fixed | {label.get(k, k): name for k, name in chosen.items()},
+                partial(lambda f: f, federation),
+            )
+        )
+    return tuple(cells)
