@@ -18,13 +18,20 @@ _HOME = {
     "Data": "leakline.data",
     "Dataset": "leakline.data",
     "Defence": "leakline.defences",
+    "FedBN": "leakline.defences",
+    "FedPer": "leakline.defences",
     "Federation": "leakline.federation",
+    "GaussianNoise": "leakline.defences",
+    "GaussianRelease": "leakline.defences",
     "GlobalDP": "leakline.defences",
     "Layout": "leakline.weights",
+    "LdpSgd": "leakline.defences",
     "LeaklineError": "leakline.errors",
     "LocalTransport": "leakline.runtimes.local",
+    "MetricPrivacy": "leakline.defences",
     "NoClaim": "leakline.privacy",
     "Order": "leakline.messages",
+    "PercentileGaussian": "leakline.defences",
     "Plan": "leakline.training",
     "Reading": "leakline.readings",
     "Round": "leakline.messages",
@@ -38,6 +45,7 @@ _HOME = {
     "account": "leakline.privacy",
     "answer": "leakline.federation",
     "attacks": "",
+    "audit": "leakline.attacks.audit",
     "calibrate": "leakline.privacy",
     "data": "",
     "defences": "",
@@ -77,6 +85,7 @@ if TYPE_CHECKING:
     from leakline import (
         strategies as strategies,
     )
+    from leakline.attacks.audit import audit as audit
     from leakline.cards import Card as Card
     from leakline.cards import formal_card as formal_card
     from leakline.data import Client as Client
@@ -86,7 +95,14 @@ if TYPE_CHECKING:
     from leakline.data import partition as partition
     from leakline.defences import AdaptiveClip as AdaptiveClip
     from leakline.defences import Defence as Defence
+    from leakline.defences import FedBN as FedBN
+    from leakline.defences import FedPer as FedPer
+    from leakline.defences import GaussianNoise as GaussianNoise
+    from leakline.defences import GaussianRelease as GaussianRelease
     from leakline.defences import GlobalDP as GlobalDP
+    from leakline.defences import LdpSgd as LdpSgd
+    from leakline.defences import MetricPrivacy as MetricPrivacy
+    from leakline.defences import PercentileGaussian as PercentileGaussian
     from leakline.errors import LeaklineError as LeaklineError
     from leakline.federation import (
         Federation as Federation,

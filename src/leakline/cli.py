@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from leakline import __version__
+from leakline import __version__, cli_audit
 from leakline.errors import LeaklineError
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ app = typer.Typer(
 )  # fmt: skip
 data_app = typer.Typer(no_args_is_help=True, help="Data sets: what is here, and how to bring more.")
 app.add_typer(data_app, name="data")
+cli_audit.register(app)
 out = Console(highlight=False, soft_wrap=True, emoji=False, markup=False)
 err = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False, markup=False)
 
@@ -49,9 +50,8 @@ def main() -> None:
         err.print("stopped; the same command goes on where it was")
         sys.exit(130)
     except OSError as error:
-        err.print(
-            f"{error.strerror or error}: {Path(str(error.filename or '')).name}\n  fix: check the path, its permissions and the free space"
-        )
+        what = f"{error.strerror or error}: {Path(str(error.filename or '')).name}"
+        err.print(str(LeaklineError(what, fix="check the path, its permissions and the free space")))
         sys.exit(2)
 
 
@@ -246,13 +246,16 @@ def report(
 def export(
     directory: Annotated[Path, typer.Argument(help="What `leakline run` wrote.")],
     table: Annotated[str, typer.Option(help="Which table; `leakline list tables` names them.")] = "utility",
+    figure: Annotated[str, typer.Option(help="A figure instead, as SVG files: curves, promises or tradeoff.")] = "",
     form: Annotated[str, typer.Option("--format", help="csv, latex, markdown, text or parquet.")] = "markdown",
     output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", help="A file instead of the terminal (needed for parquet)."),
+        Path | None, typer.Option("-o", "--output", help="A file (or, for figures, a folder) instead of the terminal.")
     ] = None,
 ) -> None:
-    """A table of a run in the form that a paper, a sheet or a script takes."""
+    """A table or figure of a run in the form that a paper, a sheet or a script takes."""
+    if figure:
+        _export_figure(directory, figure, output or Path("."))
+        return
     from leakline.report.tables import TABLES, render
 
     if table not in TABLES:
@@ -262,10 +265,21 @@ def export(
         raise LeaklineError(f"{form} is not text", fix="give a file: -o table.parquet")
     if output is None:
         sys.stdout.write(rendered if isinstance(rendered, str) else "")
-    elif isinstance(rendered, bytes):
-        output.write_bytes(rendered)
     else:
-        output.write_text(rendered, encoding="utf-8")
+        output.write_bytes(rendered if isinstance(rendered, bytes) else rendered.encode())
+
+
+def _export_figure(directory: Path, name: str, folder: Path) -> None:
+    from leakline.report.charts import CHARTS
+    from leakline.report.static import svg
+
+    if name not in CHARTS:
+        raise LeaklineError(f"there is no figure {name!r}", fix=f"one of: {', '.join(sorted(CHARTS))}")
+    folder.mkdir(parents=True, exist_ok=True)
+    for i, chart in enumerate(CHARTS[name](directory)):
+        path = folder / f"{name}-{i + 1}.svg"
+        path.write_text(svg(chart), encoding="utf-8")
+        out.print(str(path))
 
 
 @data_app.command("list")

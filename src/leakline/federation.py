@@ -20,6 +20,7 @@ from leakline.defences import Defence
 from leakline.errors import ClientLost, StackError
 from leakline.messages import Dropped, Memory, Order, Receipt, Round, Turn, Update, problem_with
 from leakline.privacy import Claim, NoClaim
+from leakline.ragged import fits_ragged, train_ragged
 from leakline.randomness import Stream
 from leakline.strategies import State as OptimiserState
 from leakline.strategies import Strategy
@@ -47,6 +48,9 @@ class Federation:
     stamped on the card as not private. ``on_bad_client``: "drop" goes on without a client whose answer is
     unusable (noise follows the number that remains), "stop" ends the run before anything is published.
     ``together``: train small clients in vectorised groups ("auto") or one by one ("off").
+    ``evaluate``: who judges the model after each round: the server on its test data, the clients on theirs (with
+    their personal layers), or "auto": the clients where some layers are personal, the server otherwise.
+    ``patience``: a study stops once the loss so measured (mean over clients) has not fallen for so many rounds.
     """
 
     task: Task
@@ -65,12 +69,16 @@ class Federation:
     min_clients: int = 1
     together: Literal["auto", "off"] = "auto"
     device: str = "cpu"
+    evaluate: Literal["auto", "server", "clients"] = "auto"
+    patience: int = 0
 
     def __post_init__(self) -> None:
         if self.rounds < 1:
             raise ValueError(f"rounds must be at least 1: {self.rounds}")
         if not 0 < self.participation <= 1:
             raise ValueError(f"participation must lie in (0, 1]: {self.participation}")
+        if self.patience < 0:
+            raise ValueError(f"patience must not be negative: {self.patience}")
         names = [client.name for client in self.task.clients]
         if not names or len(set(names)) != len(names):
             raise ValueError(f"clients need distinct names, and at least one is needed: {names[:5]}")
@@ -124,9 +132,14 @@ class Federation:
         """The names and shapes of the whole model."""
         return self.bench().initial.layout
 
+    @cached_property
+    def private(self) -> frozenset[str]:
+        """The entries that stay at the clients."""
+        return frozenset(name for defence in self.defences for name in defence.kept(self.layout))
+
     def shares(self, name: str) -> bool:
         """Whether an entry may leave the clients: every defence must agree."""
-        return all(defence.shares(name) for defence in self.defences)
+        return name not in self.private
 
     @cached_property
     def wire(self) -> Layout:
@@ -135,6 +148,23 @@ class Federation:
         if not wire.entries:
             raise StackError("every layer stays at the clients: nothing would be learned together", fix="share a layer")
         return wire
+
+    @cached_property
+    def judges(self) -> tuple[str, ...]:
+        """The clients that judge each round's model on test data of their own; empty where the server does."""
+        personal = self.wire != self.layout
+        if self.evaluate == "server" and personal:
+            raise StackError(
+                "the server cannot judge a model whose personal layers it never sees",
+                'evaluate = "server"',
+                'set evaluate = "clients"',
+            )
+        if self.evaluate == "server" or (self.evaluate == "auto" and not personal):
+            return ()
+        found = tuple(c.name for c in self.task.clients if c.test is not None and len(c.test))
+        if self.evaluate == "clients" and not found:
+            raise StackError("no client holds test data to judge a model by", 'evaluate = "clients"', "set client_test")
+        return found
 
     def expected(self) -> float:
         """Average number of clients in a round."""
@@ -156,16 +186,21 @@ class Federation:
         """What each defence of the stack promises; an undefended federation promises nothing."""
         if not self.defences:
             return {"none": NoClaim("no defence: updates and models are published as they are")}
-        return {type(defence).__name__: defence.claim(self, facts) for defence in self.defences}
+        names = [type(defence).__name__ for defence in self.defences]
+        twins = [f"{n} {names[: i + 1].count(n)}" if names.count(n) > 1 else n for i, n in enumerate(names)]
+        return {name: defence.claim(self, facts) for name, defence in zip(twins, self.defences, strict=True)}
 
     def turn(self, place: int, index: int, party: str, memory: Memory, facts: dict[str, float] | None = None) -> Turn:
         """What the defence at ``place`` of the stack may use in a round, at a party."""
+        kind = type(self.defences[place])
+        # Counted among its own kind, so that other defences in the stack do not shift its randomness.
+        twin = sum(type(other) is kind for other in self.defences[:place])
         return Turn(
             round=index,
             party=party,
             memory=memory.setdefault(f"{place}", {}),
             seed=self.seed,
-            purpose=f"{place}-{type(self.defences[place]).__name__}",
+            purpose=f"{kind.__name__}-{twin}",
             expected=self.expected() if party == "server" else 0.0,
             sampled=self.sampling == "poisson" and party == "server",
             secret=self.noise == "secret",
@@ -250,6 +285,8 @@ def _train(
         return [
             t for at in range(0, len(jobs), TOGETHER) for t in train_together(bench, jobs[at : at + TOGETHER], plan)
         ]
+    if len(jobs) > 1 and federation.together == "auto" and fits_ragged(bench, plan, [len(job.data) for job in jobs]):
+        return train_ragged(bench, jobs, plan)
     return [train(bench, job, plan) for job in jobs]
 
 
@@ -446,4 +483,5 @@ def _again(first: Update, rest: Iterator[Update]) -> Iterator[Update]:
 def reason_of(error: BaseException) -> str:
     """Why a client failed, in one line and without paths (they may name patients)."""
     text = str(error).strip().splitlines()[0] if str(error).strip() else ""
-    return re.sub(r"(?:[A-Za-z]:)?[\\/][^\s'\"]+", "<path>", f"raised {type(error).__name__}: {text}"[:200])
+    text = re.sub(r"'[^']*[\\/][^']*'|\"[^\"]*[\\/][^\"]*\"", "<path>", f"raised {type(error).__name__}: {text}")
+    return re.sub(r"(?:[A-Za-z]:)?[\\/][^\s'\"]+", "<path>", text)[:200]

@@ -44,6 +44,8 @@ def unflatten(tensors: dict[str, Tensor], plain: dict[str, Any]) -> Memory:
         place = memory
         for folder in folders:
             place = place.setdefault(folder, {})
+            if not isinstance(place, dict):
+                raise ValueError(f"{path!r} lies under a value")
         place[name] = value
     return memory
 
@@ -69,7 +71,7 @@ def unpack(data: bytes) -> Memory:
         size = int.from_bytes(data[:8], "little")
         plain = json.loads(json.loads(data[8 : 8 + size])["__metadata__"]["plain"])
         tensors = load(data)
+        tensors.pop("", None)
+        return unflatten(tensors, plain)
     except Exception as error:
         raise StoreError(f"a saved memory cannot be read: {type(error).__name__}") from error
-    tensors.pop("", None)
-    return unflatten(tensors, plain)

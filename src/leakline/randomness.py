@@ -33,7 +33,7 @@ class Stream:
 
     def integer(self) -> int:
         """A 63-bit number that depends on the address alone."""
-        address = f"{self.seed}|{self.round}|{self.party}|{self.purpose}"
+        address = repr((self.seed, self.round, self.party, self.purpose))
         return int.from_bytes(hashlib.blake2b(address.encode(), digest_size=8).digest(), "little") >> 1
 
     def numpy(self) -> np.random.Generator:
@@ -87,8 +87,10 @@ class SecretNoise:
 
     def uniform(self, size: int) -> Tensor:
         """Uniform values in [0, 1) with 53 random bits."""
-        raw = bytearray(self._cipher.update(bytes(8 * size)))
-        return torch.frombuffer(raw, dtype=torch.int64).bitwise_right_shift_(11).bitwise_and_(2**53 - 1) * 2.0**-53
+        raw = bytearray(self._cipher.update(bytes(8 * max(size, 1))))
+        words = torch.frombuffer(raw, dtype=torch.int64).bitwise_right_shift_(11).bitwise_and_(2**53 - 1)
+        # An integer tensor times a Python number would be float32: 24 bits, and now and then exactly 1.
+        return words[:size].double().mul_(2.0**-53)
 
     def normal(self, size: int) -> Tensor:
         """Standard normal values by Box and Muller (1958) in float64."""

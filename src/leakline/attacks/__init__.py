@@ -3,11 +3,33 @@
 from collections.abc import Callable
 from typing import Any
 
+from leakline.attacks.attribute_inference import AttributeInference
+from leakline.attacks.audit import Audit, LdpDistinguish
 from leakline.attacks.base import Attack, Challenge
+from leakline.attacks.client_inference import ClientInference
 from leakline.attacks.membership import LossThreshold
+from leakline.attacks.record_membership import RecordMembership
+from leakline.attacks.user_membership import UserMembership
 
-__all__ = ["MENU", "Attack", "Challenge", "LossThreshold"]
+__all__ = [
+    "MENU",
+    "Attack",
+    "AttributeInference",
+    "Audit",
+    "Challenge",
+    "ClientInference",
+    "LdpDistinguish",
+    "LossThreshold",
+    "RecordMembership",
+    "UserMembership",
+]
 
 MENU: dict[str, Callable[..., Any]] = {
     "loss-threshold": LossThreshold,
+    "client-inference": ClientInference,
+    "membership-inference": RecordMembership,
+    "user-membership": UserMembership,
+    "attribute-inference": AttributeInference,
+    "audit": Audit,
+    "ldp-distinguish": LdpDistinguish,
 }

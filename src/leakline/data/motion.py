@@ -43,7 +43,8 @@ class People:
 class Motion:
     """Motion signals made on the spot: 6 activities, 9 channels, 50 Hz, subjects with gender, age, body.
 
-    Each subject does every activity in ``trials`` recordings of ``seconds``. Gender shifts pace and sway,
+    Each subject does every activity in ``trials`` recordings of ``seconds``; recordings are the groups, so with
+    five of them a test share of 0.2 is met exactly. Gender shifts pace and sway,
     body mass the force and the bounce of a step, height and age the pace, each by ``trait_effect`` (0: traits
     leave no trace; 1: about one standard deviation between people; 3: blatant). ``person_effect`` scales what
     is nobody's trait. Half of the subjects are women; about four in ten have a BMI over 25. The signal model
@@ -52,8 +53,8 @@ class Motion:
     """
 
     subjects: int = 24
-    trials: int = 3
-    seconds: float = 25.0
+    trials: int = 5
+    seconds: float = 15.0
     window: int = 125
     stride: int = 125
     trait_effect: float = 1.0

@@ -29,7 +29,9 @@ def partition(
     validation, the rest for testing, and ``server_test`` has no effect (paper 000: 1280 images, half and
     half). Otherwise the server first takes ``server_test`` and ``server_validation`` of all examples. Then
     the partitioner shares out what remains, and each client puts ``client_test`` of its own examples aside.
-    All splits are stratified and keep groups whole. The same arguments always give the same task; each
+    All splits are
+    stratified and keep groups whole, so where groups are few and large the parts differ from the shares asked for:
+    ``table`` shows what they became. The same arguments always give the same task; each
     client's split depends on its name and its rows only.
     """
     for key, share in (("client_test", client_test), ("server_validation", server_validation)):

@@ -34,7 +34,8 @@ def choose(labels: np.ndarray, groups: np.ndarray | None, share: float, rng: np.
     """Positions of a stratified random part of about ``share`` of the examples, in ascending order.
 
     Without groups the part has exactly round(share * n) examples, and every class its share to within one.
-    With groups whole groups are taken, so both hold only as well as the groups allow.
+    With groups whole groups are taken, so both hold only as well as the groups allow: a class of three groups can
+    give a third or nothing. To have every class in the part comes before the exact share.
     """
     if not 0 <= share < 1:
         raise ValueError(f"a share must be at least 0 and below 1: {share}")

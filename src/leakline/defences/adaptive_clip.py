@@ -60,14 +60,15 @@ class AdaptiveClip(GlobalDP):
 
     def publish(self, change: Weights, cohort: Sequence[Receipt], turn: Turn) -> Weights:
         """Noise the mean for the bound in force, then move the bound."""
-        bound, n = float(turn.memory["clip"]), float(len(cohort))
+        # Nobody may have been sampled: then `admit` never ran.
+        bound, n = float(turn.memory.get("clip", self.clip)), float(len(cohort))
         if turn.sampled:
             change, n = change * (n / turn.expected), turn.expected
         bits_std = self._bits_std(turn.expected)
         std = split_budget(self.noise_multiplier, bits_std) * bound / n
         noised = self._covered(change, lambda v: add_gaussian(v, std, turn.noise()))
 
-        centred = turn.memory.pop("fitted") - len(cohort) / 2
+        centred = turn.memory.pop("fitted", 0) - len(cohort) / 2
         bits_noise = turn.noise("bits").normal(1).item() * bits_std if self.noise_multiplier else 0.0
         fraction = (centred + bits_noise) / n + 0.5
         turn.memory["clip"] = follow_quantile(bound, fraction, self.quantile, self.rate)

@@ -1,4 +1,4 @@
-"""The base of all defences: eight hooks at the places where data crosses a trust boundary."""
+"""The base of all defences: nine hooks at the places where data crosses a trust boundary."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from leakline.messages import Order, Receipt, Turn, Update
 from leakline.privacy import Claim, NoClaim
-from leakline.weights import Weights
+from leakline.weights import Layout, Weights
 
 if TYPE_CHECKING:
     from leakline.federation import Federation
@@ -36,6 +36,10 @@ class Defence:
     def shares(self, name: str) -> bool:
         """May this entry of the weights leave the client?"""
         return True
+
+    def kept(self, layout: Layout) -> frozenset[str]:
+        """The entries that stay at the clients, for whoever must see the whole model to say."""
+        return frozenset(entry.name for entry in layout.entries if not self.shares(entry.name))
 
     def split(self, examples: int, order: Order, turn: Turn) -> list[np.ndarray] | None:
         """Which rows train separately, or None for all together."""
@@ -71,5 +75,5 @@ class Defence:
 def hooks_of(defence: Defence | type[Defence]) -> tuple[str, ...]:
     """The hooks that a defence uses, in the order of the data's path."""
     kind = defence if isinstance(defence, type) else type(defence)
-    names = ("shares", "split", "gradient", "release", "brief", "admit", "publish")
+    names = ("shares", "kept", "split", "gradient", "release", "brief", "admit", "publish")
     return tuple(name for name in names if getattr(kind, name) is not getattr(Defence, name))

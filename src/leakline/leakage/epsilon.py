@@ -147,8 +147,8 @@ def credible_bound(counts: ErrorCounts, delta: float = 0.0, confidence: float = 
     that epsilon <= e is that of all rates which epsilon = e allows, for the rule and for its opposite.
 
     Tighter than `lower_bound`, but a statement of belief: where both inequalities are tight (randomised
-    response) it exceeds the truth with probability near alpha (1 - log alpha), 20 % at 95 %. Never fail a run
-    on it.
+    response) it exceeds the truth with probability up to about alpha (1 - log alpha), 20 % at 95 %; 12 to 18 %
+    were measured with 1,000 to 5,000 trials per world. Never fail a run on it.
     """
     _check(delta, confidence)
     low = _credible(counts, delta, 1 - confidence)

@@ -17,4 +17,8 @@ def clip_norm(change: Tensor, bound: float) -> Tensor:
     if not bound > 0:
         raise ValueError(f"a clip bound must be positive, not {bound}")
     norm = float(torch.linalg.vector_norm(change, dtype=torch.float64))
-    return change if norm <= bound else change * (bound / norm * (1 - 2e-7))
+    if norm <= bound:
+        return change
+    factor = bound / norm * (1 - 2e-7)
+    # float32 holds so small a factor with a few bits only: an absurdly long update would end beyond the bound.
+    return change * factor if factor > 1e-30 else change.double().mul_(factor).to(change.dtype)

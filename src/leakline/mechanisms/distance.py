@@ -39,3 +39,15 @@ def distances(rows: Sequence[Tensor], layout: Layout) -> Tensor:
 def spread(rows: Sequence[Tensor], layout: Layout) -> float:
     """The largest pairwise distance: d^(n) of paper 000."""
     return float(distances(rows, layout).max())
+
+
+def metric_std(noise_multiplier: float, clip: float, clients: float, distance: float) -> float:
+    """Standard deviation of metric privacy's noise on the mean of clipped updates.
+
+    z C / (n d)        z = noise_multiplier, C = clip, n = clients, d = distance      paper 000, Sec. 6
+
+    The paper prints this as the second argument of N(0, .); its code takes it as a standard deviation.
+    """
+    if not distance > 0:
+        raise ValueError(f"a distance must be positive: {distance}")
+    return noise_multiplier * clip / (clients * distance)

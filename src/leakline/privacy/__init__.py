@@ -1,7 +1,7 @@
 """What is formally promised: claims, the accountant that reads them, and the noise that buys them."""
 
 from .accountant import account, group, replace_one, total_mu, violated
-from .calibrate import noise_multiplier
+from .calibrate import calibrate
 from .claims import Adjacency, Claim, Event, Gaussian, Guarantee, NoClaim, Promise, Pure, Seat, Unit
 from .gdp import gdp_delta, gdp_epsilon, gdp_mu
 
@@ -21,7 +21,7 @@ __all__ = [
     "gdp_epsilon",
     "gdp_mu",
     "group",
-    "noise_multiplier",
+    "calibrate",
     "replace_one",
     "total_mu",
     "violated",

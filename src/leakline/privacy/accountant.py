@@ -31,7 +31,7 @@ SECONDS = 20.0  # what a subsampled account may cost before RDP answers instead
 SMALLEST_PLD_DELTA = 1e-12  # below it, rounding in the PLD's Fourier transforms is no longer negligible
 MOST_ATOMS = 200_000  # support points of composed randomised responses worth enumerating
 RENYI_ORDERS = tuple(
-    [1 + x / 40 for x in range(1, 40)] + [2 + x / 4 for x in range(36)] + [*range(11, 65), 128, 256, 512]
+    [1 + x / 10 for x in range(1, 10)] + [2 + x / 4 for x in range(36)] + [*range(11, 65), 128, 256, 512]
 )
 
 EXACT = "Gaussian (exact)"

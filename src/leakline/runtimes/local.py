@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib
 import json
 import math
 import mmap
@@ -33,6 +34,7 @@ from leakline.defences import Defence
 from leakline.federation import TOGETHER, Federation, answer_many, reason_of
 from leakline.memory import pack, unpack
 from leakline.messages import Dropped, Memory, Order, Update
+from leakline.ragged import GROUP, fits_ragged
 from leakline.training import Bench, fits_together
 from leakline.weights import Layout, Weights
 
@@ -137,11 +139,14 @@ class LocalTransport:
         owner = any(type(d).gradient is not Defence.gradient for d in federation.defences)
         if federation.together == "off" or owner or not fits_together(self.bench, federation.local_plan):
             return [[order] for order in orders]
+        # A group shares the fate of its worker. Where clients are few there is less to gain, and more to lose.
+        many = len(orders) >= GROUP
         groups: list[list[Order]] = []
         for order in orders:
-            size = len(federation.clients[order.client].train)
             last = groups[-1] if groups else []
-            if last and len(last) < TOGETHER and len(federation.clients[last[0].client].train) == size:
+            sizes = [len(federation.clients[one.client].train) for one in (*last, order)]
+            equal = len(set(sizes)) == 1 and len(sizes) <= TOGETHER
+            if last and (equal or many and fits_ragged(self.bench, federation.local_plan, sizes)):
                 last.append(order)
             else:
                 groups.append([order])
@@ -151,6 +156,9 @@ class LocalTransport:
         if self._pool is not None and self._pool.slots_count < rows:
             self.close()
         if self._pool is None:
+            if fits_together(self.bench, self.federation.local_plan):
+                # torch's vmap imports this at its first use, which takes seconds: once here, not in every worker.
+                importlib.import_module("torch._dynamo")
             row_bytes = 4 * max(self.federation.wire.size, 1)
             clients = len(self.federation.task.clients)
             slots = max(rows, min(SLOT_BYTES // row_bytes, max(clients, rows * 2)), 2 * self.workers)
@@ -243,12 +251,15 @@ class _Pool:
                 return
             worker.job, worker.group = pending.popleft(), group
             worker.slots = [free.pop() for _ in range(need)]
-            packed = [pack(memories.get(order.client, {})) for order in group]
-            head = {
-                "do": group[0].kind, "clients": [o.client for o in group], "round": group[0].round,
-                "notes": dict(group[0].notes), "slots": worker.slots, "memories": [len(p) for p in packed],
-            }  # fmt: skip
-            self._send(worker, head, b"".join(packed))
+            self._order(worker, group, memories)
+
+    def _order(self, worker: _Worker, group: list[Order], memories: dict[str, Memory]) -> None:
+        packed = [pack(memories.get(order.client, {})) for order in group]
+        head = {
+            "do": group[0].kind, "clients": [o.client for o in group], "round": group[0].round,
+            "notes": dict(group[0].notes), "slots": worker.slots, "memories": [len(p) for p in packed],
+        }  # fmt: skip
+        self._send(worker, head, b"".join(packed))
 
     def _send(self, worker: _Worker, head: dict[str, Any], body: bytes) -> None:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # a dead worker is noticed by _wait
@@ -260,17 +271,18 @@ class _Pool:
         return [busy[pipe] for pipe in wait(list(busy))]  # type: ignore[index]
 
     def _receive(self, worker: _Worker, group: list[Order], memories: dict[str, Memory]) -> list[Update | Dropped]:
+        answers: list[Update | Dropped] = []
         try:
             head = json.loads(worker.pipe.recv_bytes())
             body = worker.pipe.recv_bytes()
         except (EOFError, ConnectionResetError):
-            worker.process.join()
-            code = worker.process.exitcode
-            fresh = self._start()
-            worker.pipe.close()
-            worker.process, worker.pipe = fresh.process, fresh.pipe
+            code = self._replace(worker)
+            if len(group) > 1:  # one of them was too much for it: each tries again alone, and that one shows itself
+                for order in group:
+                    self._order(worker, [order], memories)
+                    answers += self._receive(worker, [order], memories)
+                return answers
             return [Dropped(order.client, f"its worker died (exit code {code}; out of memory?)") for order in group]
-        answers: list[Update | Dropped] = []
         start = 0
         for order, size in zip(group, head["memories"], strict=True):
             if size:
@@ -287,6 +299,15 @@ class _Pool:
             answers.append(Update(each["client"], delta, each["examples"], each["steps"], metrics, each["part"]))
         return answers
 
+    def _replace(self, worker: _Worker) -> int | None:
+        """A fresh process in the place of one that died; returns how that one ended."""
+        worker.process.join()
+        code = worker.process.exitcode
+        fresh = self._start()
+        worker.pipe.close()
+        worker.process, worker.pipe = fresh.process, fresh.pipe
+        return code
+
     def outputs(self, weights: Weights, cuts: Sequence[tuple[int, int]]) -> Tensor:
         """Outputs on the server's test data, cut among the workers."""
         self.sent.copy_(weights.vector)
@@ -298,10 +319,14 @@ class _Pool:
                     worker.job = pending.popleft()
                     self._send(worker, {"do": "outputs", "rows": cuts[worker.job]}, b"")
             for worker in self._wait():
-                head, body = json.loads(worker.pipe.recv_bytes()), worker.pipe.recv_bytes()
+                assert worker.job is not None
+                try:
+                    head, body = json.loads(worker.pipe.recv_bytes()), worker.pipe.recv_bytes()
+                except (EOFError, ConnectionResetError):  # it died: its cut is computed here, which cannot loop
+                    self._replace(worker)
+                    head, body = self._outputs({"rows": cuts[worker.job]})
                 if "failed" in head:
                     raise RuntimeError(head["failed"])
-                assert worker.job is not None
                 parts[worker.job] = torch.frombuffer(bytearray(body), dtype=torch.float32).view(head["shape"])
                 worker.job = None
         return torch.cat([parts[i] for i in range(len(cuts))])

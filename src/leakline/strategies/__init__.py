@@ -38,9 +38,11 @@ def fedavg(weighting: Weighting = "examples", learning_rate: float = 1.0) -> Str
     return Strategy(Mean(weighting), SGD(learning_rate))
 
 
-def fedavgm(weighting: Weighting = "examples", learning_rate: float = 0.1, momentum: float = 0.5) -> Strategy:
-    """Federated averaging with server momentum (Hsu et al. 2019); defaults as paper 000 ran it."""
-    return Strategy(Mean(weighting), SGD(learning_rate, momentum))
+def fedavgm(
+    weighting: Weighting = "examples", learning_rate: float = 0.1, momentum: float = 0.5, warm_start: bool = False
+) -> Strategy:
+    """Federated averaging with server momentum (Hsu et al. 2019); rates as paper 000 ran it, from a warm start."""
+    return Strategy(Mean(weighting), SGD(learning_rate, momentum), warm_start=warm_start)
 
 
 def fedmedian() -> Strategy:
@@ -86,10 +88,10 @@ def fedadagrad(weighting: Weighting = "examples", learning_rate: float = 0.1, ta
 
 def fedyogi(
     weighting: Weighting = "examples", learning_rate: float = 0.01, beta1: float = 0.9, beta2: float = 0.99,
-    tau: float = 1e-3,
+    tau: float = 1e-3, warm_start: bool = False,
 ) -> Strategy:  # fmt: skip
     """Yogi on the server (Reddi et al. 2021)."""
-    return Strategy(Mean(weighting), Adaptive("yogi", learning_rate, beta1, beta2, tau))
+    return Strategy(Mean(weighting), Adaptive("yogi", learning_rate, beta1, beta2, tau), warm_start=warm_start)
 
 
 def fednova(weighting: Weighting = "examples") -> Strategy:

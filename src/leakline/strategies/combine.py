@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from leakline.messages import Update
-from leakline.weights import Weights
+from leakline.weights import Layout, Weights
 
 Weighting = Literal["examples", "even"]
 
@@ -38,20 +38,20 @@ class _Running:
     def __init__(self) -> None:
         self.sum: Tensor | None = None
         self.weight = 0.0
-        self.like: Update | None = None
+        self.layout: Layout | None = None
 
     def add(self, update: Update, weight: float, scale: float = 1.0) -> None:
         factor = weight * scale
         if self.sum is None:
-            self.sum, self.like = update.delta.vector * factor, update
+            self.sum, self.layout = update.delta.vector * factor, update.delta.layout
         else:
             self.sum.add_(update.delta.vector, alpha=factor)
         self.weight += weight
 
     def mean(self, factor: float = 1.0) -> Weights:
-        if self.sum is None or self.like is None:
+        if self.sum is None or self.layout is None:
             raise ValueError("no update to combine")
-        return self.like.delta.like(self.sum.mul_(factor / self.weight))
+        return Weights(self.layout, self.sum.mul_(factor / self.weight))
 
 
 @dataclass(frozen=True)

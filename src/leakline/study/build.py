@@ -41,7 +41,8 @@ class Mistakes:
 
     def text(self) -> str:
         """One line per mistake, in the order of the file."""
-        return "\n".join(line for _, line in sorted(self.found, key=lambda item: item[0]))
+        # A table is looked at once for the whole study and once for each scenario: say each thing once.
+        return "\n".join(line for _, line in sorted(dict.fromkeys(self.found), key=lambda item: item[0]))
 
 
 def parameters(entry: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
@@ -87,6 +88,12 @@ def check_values(
                 said = f"{each['msg'][0].lower()}{each['msg'][1:]}"
                 entry = (place, f"{said}, not {each['input']!r}")
                 mistakes.add(*entry)
+    else:
+        for name in table.keys() & wanted.keys():
+            value, given = getattr(values, name), table[name]
+            # pydantic reads "3" and true as numbers; in a study file they are slips.
+            if isinstance(given, str | bool) and type(value) in (int, float):
+                mistakes.add((*path, name), f"a number is needed, not {given!r}")
     if len(mistakes.found) > before:
         return None
     return {name: getattr(values, name) for name in wanted if name in table}

@@ -91,9 +91,9 @@ def check_study(study: Study) -> Checked:
                 found.partition[" ".join(str(v) for _, v in scenario)] = _partition(federation)
                 found.warnings += [w for w in _look_at_model(federation) if w not in found.warnings]
                 timed[scenario] = _time(federation)
-            for attack in study.attacks.values():
-                if hasattr(attack, "check"):
-                    attack.check(federation)
+            for part in (*federation.defences, *study.attacks.values()):
+                if hasattr(part, "check"):
+                    part.check(federation)
             if labels not in seen:
                 seen.add(labels)
                 found.cards.append(formal_card(" ".join(str(v) for _, v in labels), federation, study.delta))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +13,15 @@ import torch
 from leakline import cards
 from leakline.attacks.base import Attack
 from leakline.cards import Card
-from leakline.errors import LeaklineError, StoreError
+from leakline.data import table
+from leakline.errors import LeaklineError, StoreError, StudyError
 from leakline.federation import Federation, Keep, State, federate, initial_weights, keep_none
-from leakline.leakage.interval import clopper_pearson
-from leakline.messages import Round
+from leakline.messages import Dropped, Memory, Order, Round, Update
 from leakline.randomness import Stream
 from leakline.readings import Reading
 from leakline.runtimes.local import LocalTransport
 from leakline.study.describe import FORMAT, THREADS, describe, description, key_of
+from leakline.study.judges import judged, out_of_patience
 from leakline.study.spec import Cell, Study
 from leakline.study.store import Run, Store
 from leakline.weights import Weights
@@ -50,6 +51,40 @@ class Lab:
         """The last published model."""
         return self.run.final_weights()
 
+    def memories(self) -> dict[str, Memory]:
+        """A copy of what the clients kept for themselves when the run ended."""
+        loaded = self.run.load()
+        return {} if loaded is None else loaded[1]
+
+    def probe(
+        self,
+        weights: Weights,
+        number: int,
+        *,
+        federation: Federation | None = None,
+        clients: Sequence[str] = (),
+        memories: dict[str, Memory] | None = None,
+    ) -> tuple[Update, ...]:
+        """One exchange beyond the run: send chosen weights to clients, and get what crosses the wire.
+
+        ``number`` counts the probes of an attack, so that each has its own randomness. ``federation`` stands in for
+        the lab's own where clients should use other data or another plan; ``memories`` (default: a copy of what they
+        had at the end of the run) is changed as a round would change it. Nothing is written to the store.
+        """
+        world = self.federation if federation is None else federation
+        kept = self.memories() if memories is None else memories
+        index = self.federation.rounds + number
+        names = clients or [c.name for c in world.task.clients]
+        notes: dict[str, float] = {}
+        for place, defence in enumerate(world.defences):
+            notes = defence.brief(notes, world.turn(place, index, "server", {}))
+        with LocalTransport(world, self.workers, kept) as transport:
+            answers = list(transport.exchange([Order(name, index, weights, notes) for name in names]))
+        for one in answers:
+            if isinstance(one, Dropped):
+                raise ClientLost(f"client {one.client}: {one.reason}", f"probe {number}", "mend it, then run again")
+        return tuple(one for one in answers if isinstance(one, Update))
+
     def variant(self, federation: Federation, keep: Keep = keep_none) -> Lab:
         """Another federation's lab, trained if it is not in the store yet."""
         run = train_run(self.store, federation, workers=self.workers, keep=keep)
@@ -72,7 +107,7 @@ def train_run(
     if (end := run.end) is not None and end["status"] == "finished":
         return run
     with run.locked():
-        run.open(what)
+        run.open({**what, "partition": [asdict(row) for row in table(federation.task)]})
         loaded = run.load()
         state, memories = loaded if loaded is not None else (State(), {})
         started = time.perf_counter()
@@ -80,18 +115,25 @@ def train_run(
             if state.weights is None:
                 state.weights = initial_weights(federation)
             try:
-                for round_ in federate(federation, transport, keep=keep, state=state):
-                    utility = _utility(federation, transport, round_)
+                losses = [r["value"] for r in run.readings() if r["measure"] == "loss" and "client" not in r]
+                rounds = federate(federation, transport, keep=keep, state=state)
+                while not out_of_patience(losses, federation.patience):
+                    round_ = next(rounds, None)
+                    if round_ is None:
+                        break
+                    utility = judged(federation, transport, round_)
+                    losses += [r.value for r in utility if r.measure == "loss" and r.client is None]
                     run.keep(round_)
                     run.commit(state, transport.memories, _record(round_), utility)
                     run.log(round=round_.index, seconds=round(time.perf_counter() - started, 3))
                     started = time.perf_counter()
-                    figures = {r.measure: r.value for r in utility} | dict(round_.metrics)
+                    figures = {r.measure: r.value for r in utility if r.client is None} | dict(round_.metrics)
                     progress(title, state.next, federation.rounds, figures)
             except LeaklineError as error:
                 run.finish("failed", error=str(error), card=_card(title, federation, run, delta).as_dict())
                 raise
-        run.finish("finished", card=_card(title, federation, run, delta).as_dict())
+        early = {"stopped_after": state.next} if state.next < federation.rounds else {}
+        run.finish("finished", **early, card=_card(title, federation, run, delta).as_dict())
     return run
 
 
@@ -102,38 +144,23 @@ def _record(round_: Round) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _utility(federation: Federation, transport: LocalTransport, round_: Round) -> list[Reading]:
-    test = federation.task.test
-    if test is None or federation.wire != federation.layout:
-        return []
-    figures = federation.objective.summary(transport.outputs(round_.result, test), test.y)
-    facts = federation.objective.facts
-    found = []
-    for name, value in figures.items():
-        low, high = _share(value, len(test)) if name == "accuracy" else (None, None)
-        better = "higher" if name not in facts or facts[name].higher_is_better else "lower"
-        found.append(Reading(name, value, low, high, len(test), round=round_.index, better=better))
-    return found
-
-
-def _share(value: float, n: int) -> tuple[float, float]:
-    found = clopper_pearson(round(value * n), n)
-    return found.low, found.high
-
-
 def _card(title: str, federation: Federation, run: Run, delta: float) -> Card:
     records = run.rounds()
     facts = [r["facts"] for r in records]
     done = max(len(records), 1)
-    card = cards.formal_card(
-        title, replace(federation, rounds=done) if done < federation.rounds else federation, delta, facts
-    )
+    # When to stop was read off the data: the promise of all rounds that were allowed holds, that of fewer need not.
+    cut = done < federation.rounds and not federation.patience
+    card = cards.formal_card(title, replace(federation, rounds=done) if cut else federation, delta, facts)
     dropped: dict[str, list[int]] = {}
     for record in records:
         for client, reason in record["dropped"]:
             dropped.setdefault(f"{client}: {reason}", []).append(record["round"])
     lines = tuple(f"{who} ({len(rounds)} rounds, first in round {rounds[0]})" for who, rounds in dropped.items())
-    last = [Reading(**r) for r in run.readings() if r.get("round") == len(records) - 1 and r["by"] == "utility"]
+    last = [
+        Reading(**r)
+        for r in run.readings()
+        if r.get("round") == len(records) - 1 and r["by"] == "utility" and "client" not in r
+    ]
     return replace(card, dropped=lines, utility=tuple(r for r in last if r.measure == federation.objective.headline))
 
 
@@ -146,7 +173,7 @@ def card_of(run: Run, title: str = "") -> Card:
     found = [
         Reading(**{k: v for k, v in line.items() if k != "attack"})
         for line in run.attacks()
-        if line["measure"] != "none"
+        if line["measure"] != "none" and "client" not in line
     ]
     bounds = tuple(r for r in found if r.measure.split(":")[0] in ("epsilon", "mu"))
     card = replace(card, title=title or card.title, measured=bounds, leaks=tuple(r for r in found if r not in bounds))
@@ -178,15 +205,20 @@ def run_study(study: Study, out: Path, *, workers: int = 0, progress: Progress =
                 "title": study.title,
                 "delta": study.delta,
                 "notes": list(study.notes),
+                "attacks": [attack_key(name, attack) for name, attack in study.attacks.items()],
                 "cells": grid,
             },
         )
 
+    check_parts(study)
     save()
     for place, cell in enumerate(study.cells):
         try:
             federation = cell.federation()
-            before = store.run(key_of(description(federation))).end
+            run = store.run(key_of(description(federation)))
+            before = run.end
+            grid[place]["run"] = run.key  # before training, so that a killed run can still be told by its labels
+            save()
             run = train_run(
                 store,
                 federation,
@@ -196,14 +228,27 @@ def run_study(study: Study, out: Path, *, workers: int = 0, progress: Progress =
                 title=cell.name,
                 progress=progress,
             )
-            grid[place]["run"] = run.key
-            save()
             meet(study, Lab(federation, store, run, workers))
             yield Outcome(cell, run, trained=before is None or before["status"] != "finished")
         except LeaklineError as error:
             grid[place]["error"] = str(error)
             save()
             yield Outcome(cell, None, str(error))
+
+
+def check_parts(study: Study) -> None:
+    """Build every federation and ask every part whether it can work there, before anything is trained."""
+    wrong = []
+    for cell in study.cells:
+        try:
+            federation = cell.federation()
+            for part in (*federation.defences, *study.attacks.values()):
+                if hasattr(part, "check"):
+                    part.check(federation)
+        except LeaklineError as error:
+            wrong.append(f"{cell.name}: {error}")
+    if wrong:
+        raise StudyError("\n".join(dict.fromkeys(wrong)))
 
 
 def wanted(study: Study, federation: Federation) -> Keep:
@@ -216,10 +261,15 @@ def meet(study: Study, lab: Lab) -> None:
     """Let each attack that has not met this run yet do so, and write its readings down."""
     done = {r["attack"] for r in lab.run.attacks()}
     for name, attack in study.attacks.items():
-        key = f"{name}-{key_of({'attack': describe(attack)})[:8]}"
+        key = attack_key(name, attack)
         if key not in done:
             readings = examine(attack, lab)
             lab.run.add_attack(key, [replace(r, by=name) for r in readings])
+
+
+def attack_key(name: str, attack: Attack) -> str:
+    """An attack by its name in the study and a hash of its settings."""
+    return f"{name}-{key_of({'attack': describe(attack)})[:8]}"
 
 
 def examine(attack: Attack, lab: Lab) -> list[Reading]:

@@ -32,7 +32,9 @@ def key_lines(text: str) -> dict[Path, int]:
 
 
 def line_of(lines: dict[Path, int], path: Path) -> int | None:
-    """The line of a key, or of the nearest table around it."""
+    """The line of a key, also inside a preset or scenario, or of the nearest table around it."""
+    if path not in lines and (inner := [n for p, n in lines.items() if len(p) > len(path) and p[-len(path) :] == path]):
+        return inner[0]
     for stop in range(len(path), 0, -1):
         if (exact := lines.get(path[:stop])) is not None:
             return exact

@@ -14,13 +14,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+import pydantic
 
 from leakline import attacks as attack_menu
 from leakline import data as data_menu
 from leakline import defences as defence_menu
 from leakline import models as model_menu
 from leakline import strategies as strategy_menu
+from leakline import utility as loss_menu
 from leakline.data.base import Dataset, Task
 from leakline.data.names import is_safe
 from leakline.errors import DataError, LeaklineError, StudyError
@@ -31,14 +34,17 @@ from leakline.training import Plan
 
 BUILT_IN = Path(__file__).parent / "library"
 
+_Count = Annotated[int, pydantic.Field(ge=1)]
+_Share = Annotated[float, pydantic.Field(ge=0, lt=1)]
+
 _STUDY: dict[str, tuple[Any, Any]] = {
     "name": (str, ...),
     "title": (str, ""),
     "seeds": (list[int] | int, 1),
-    "delta": (float, 1e-5),
+    "delta": (Annotated[float, pydantic.Field(gt=0, lt=1)], 1e-5),
     "noise": (Literal["secret", "seeded"], "secret"),
     "on_bad_client": (Literal["drop", "stop"], "drop"),
-    "min_clients": (int, 1),
+    "min_clients": (_Count, 1),
     "device": (str, "auto"),
     "preset": (str, ""),
     "data": (dict[str, Any], ...),
@@ -48,24 +54,26 @@ _STUDY: dict[str, tuple[Any, Any]] = {
     "strategies": (dict[str, Any], {"fedavg": {"use": "fedavg"}}),
     "defences": (dict[str, Any], {"none": []}),
     "attacks": (list[Any], []),
-    "scenarios": (dict[str, Any], {}),
-    "presets": (dict[str, Any], {}),
+    "scenarios": (dict[str, dict[str, Any]], {}),
+    "presets": (dict[str, dict[str, Any]], {}),
 }
 _SHARING: dict[str, tuple[Any, Any]] = {
-    "clients": (int | None, None),
+    "clients": (_Count | None, None),
     "partition": (dict[str, Any] | str, "even"),
-    "client_test": (float, 0.2),
-    "server_validation": (float, 0.0),
-    "server_test": (float, 0.2),
+    "client_test": (_Share, 0.2),
+    "server_validation": (_Share, 0.0),
+    "server_test": (_Share, 0.2),
     "seed": (int | Literal["each"], 0),
     "otherwise": (dict[str, Any], {}),
 }
 _LOOP: dict[str, tuple[Any, Any]] = {
-    "rounds": (int, 10),
+    "rounds": (_Count, 10),
     "sampling": (Literal["full", "poisson", "fixed"], "full"),
-    "participation": (float, 1.0),
+    "participation": (Annotated[float, pydantic.Field(gt=0, le=1)], 1.0),
     "loss": (str, "default"),
     "together": (Literal["auto", "off"], "auto"),
+    "evaluate": (Literal["auto", "server", "clients"], "auto"),
+    "patience": (int, 0),
 }
 
 
@@ -144,9 +152,8 @@ def parse(text: str, file: str = "study.toml", preset: str = "", sets: Sequence[
     except tomllib.TOMLDecodeError as error:
         raise StudyError("this is not TOML", f"{file}: {error}", "see the example in the README") from error
     mistakes = Mistakes(file, key_lines(text))
-    top = check_values(raw, _STUDY, (), mistakes)
-    if top is None:
-        raise StudyError(mistakes.text())
+    check_values(raw, _STUDY, (), mistakes)
+    raw = _tables(raw)  # go on with what can be read, so that a mistake here does not hide those further down
     presets = raw.get("presets", {})
     preset = preset or raw.get("preset", "") or ("desk" if "desk" in presets else "")
     if preset and preset not in presets:
@@ -161,14 +168,18 @@ def parse(text: str, file: str = "study.toml", preset: str = "", sets: Sequence[
         table = overlay({k: v for k, v in base.items() if k != "scenarios"}, extra)
         labels = {"scenario": label} if label else {}
         for path, value in choices:
-            _put(table, path, value)
+            try:
+                _put(table, path, value)
+            except (AttributeError, IndexError, TypeError, ValueError) as error:
+                raise StudyError(
+                    f"-s {'.'.join(path)}: there is no such key in this study",
+                    fix="for example -s training.rounds=5,10",
+                ) from error
             labels[".".join(path)] = value
         cells += _cells(table, labels, mistakes, notes)
-        if mistakes.found:
-            break
     attacks = _attacks(base.get("attacks", []), mistakes)
-    name = base["name"]
-    if not is_safe(name):
+    name = base.get("name", "study")
+    if not isinstance(name, str) or not is_safe(name):
         mistakes.add(
             ("name",),
             "a name is letters, digits, '_', '.' and '-', at most 64 of them",
@@ -185,6 +196,19 @@ def parse(text: str, file: str = "study.toml", preset: str = "", sets: Sequence[
         text,
         tuple(dict.fromkeys(notes)),
     )
+
+
+def _tables(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """The known keys of a study that have at least the right shape: tables, tables of tables, lists."""
+
+    def fits(key: str, value: Any) -> bool:
+        if key in ("presets", "scenarios"):
+            return isinstance(value, Mapping) and all(isinstance(inner, Mapping) for inner in value.values())
+        if key in ("data", "training", "warm_start", "strategies", "defences"):
+            return isinstance(value, Mapping)
+        return isinstance(value, list) if key == "attacks" else True
+
+    return {key: value for key, value in raw.items() if key in _STUDY and fits(key, value)}
 
 
 def overlay(base: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
@@ -232,7 +256,7 @@ def _put(table: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
 def _cells(table: dict[str, Any], labels: Mapping[str, Any], mistakes: Mistakes, notes: list[str]) -> list[Cell]:
     """All cells of one scenario, or none with the mistakes noted."""
     top = check_values(table, _STUDY, (), mistakes) or {}
-    data = _data(table.get("data", {}), mistakes, notes)
+    data = _data(table["data"], mistakes, notes) if "data" in table else None
     loop_keys, plan_keys = dict(_LOOP), {k: v for k, v in parameters(Plan).items() if k != "proximal"}
     training = table.get("training", {})
     known = loop_keys | plan_keys
@@ -241,19 +265,30 @@ def _cells(table: dict[str, Any], labels: Mapping[str, Any], mistakes: Mistakes,
             mistakes.unknown(("training", key), known)
     loop = check_values({k: v for k, v in training.items() if k in loop_keys}, loop_keys, ("training",), mistakes)
     plan = _plan({k: v for k, v in training.items() if k in plan_keys}, plan_keys, ("training",), mistakes)
+    if loop is not None and (loss := loop.get("loss", "default")) not in ("default", *loss_menu.MENU):
+        mistakes.unknown(("training", "loss"), loss_menu.MENU, kind=loss)
     warm = {"epochs": 20, "optimiser": "adam", "learning_rate": 1e-3, **table.get("warm_start", {})}
     warm_plan = _plan(warm, plan_keys, ("warm_start",), mistakes)
-    model = _model(table.get("model"), mistakes)
+    model = _model(table["model"], mistakes) if "model" in table else None
     strategies = {
         name: build(strategy_menu.MENU, entry, ("strategies", name), mistakes)
-        for name, entry in top.get("strategies", _STUDY["strategies"][1]).items()
+        for name, entry in table.get("strategies", _STUDY["strategies"][1]).items()
     }
     stacks: dict[str, tuple[Any, ...]] = {}
-    for name, stack in top.get("defences", _STUDY["defences"][1]).items():
+    for name, stack in table.get("defences", _STUDY["defences"][1]).items():
         entries = stack if isinstance(stack, list) else [stack]
         stacks[name] = tuple(
             build(defence_menu.MENU, entry, ("defences", name, i), mistakes) for i, entry in enumerate(entries)
         )
+    for kind, chosen in (("strategies", strategies), ("defences", stacks)):
+        if not chosen:
+            mistakes.add((kind,), "at least one is needed", "leave the table out for the default")
+    for name, strategy in strategies.items():
+        if strategy is not None and strategy.warm_start and not table.get("data", {}).get("server_validation"):
+            mistakes.add(
+                ("strategies", name), "starts from a model trained on the server's validation data, and there are none",
+                "set server_validation = 0.1 in [data]",
+            )  # fmt: skip
     seeds = top.get("seeds", 1)
     seeds = list(range(seeds)) if isinstance(seeds, int) else seeds
     if not seeds:
@@ -326,8 +361,14 @@ class _Shared:
 
 
 def _data(table: Mapping[str, Any], mistakes: Mistakes, notes: list[str]) -> _Shared | None:
+    use = data_menu.DATASETS.get(str(table.get("use")))
+    known = {"use": None, **_SHARING, **(parameters(use) if use is not None else {})}
+    for key in table if use is not None else ():
+        if key not in known:
+            mistakes.unknown(("data", key), known)
     values = check_values({k: v for k, v in table.items() if k in _SHARING}, _SHARING, ("data",), mistakes)
-    source = build(data_menu.DATASETS, {k: v for k, v in table.items() if k not in _SHARING}, ("data",), mistakes)
+    own = {k: v for k, v in table.items() if k not in _SHARING and (use is None or k in known)}
+    source = build(data_menu.DATASETS, own, ("data",), mistakes)
     if values is None or source is None:
         return None
     if values.get("otherwise") and not source.available():
@@ -337,6 +378,8 @@ def _data(table: Mapping[str, Any], mistakes: Mistakes, notes: list[str]) -> _Sh
         }
         notes.append(f"data set {table['use']!r} is not here: {other.get('use')!r} stands in for it")
         return _data(other, mistakes, notes)
+    if not source.available():
+        mistakes.add(("data", "use"), f"{table['use']!r} is not here", f"it needs {source.needs}")
     partitioner = build(data_menu.PARTITIONERS, values.pop("partition", "even"), ("data", "partition"), mistakes)
     values.pop("otherwise", None)
     return None if partitioner is None else _Shared(source, partitioner, tuple(sorted(values.items())))

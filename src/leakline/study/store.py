@@ -101,11 +101,21 @@ class Run:
         self._write_lines(lines)
 
     def load(self) -> tuple[State, dict[str, Memory]] | None:
-        """Where the federation stands, or None if no round has been committed. Mends the lines if need be."""
-        path = self.path / "checkpoint.safetensors"
-        if not path.exists():
+        """Where the federation stands, for going on: mends the lines of a round whose writing a kill cut short."""
+        found = self.standing()
+        if found is None:
             for name in ("rounds.jsonl", "readings.jsonl"):
                 (self.path / name).unlink(missing_ok=True)
+            return None
+        state, memories, lines = found
+        self._cut_lines(state.next - 1)
+        self._write_lines(lines)
+        return state, memories
+
+    def standing(self) -> tuple[State, dict[str, Memory], dict[str, Any]] | None:
+        """State, clients' memories and newest lines of the last committed round, or None; changes nothing."""
+        path = self.path / "checkpoint.safetensors"
+        if not path.exists():
             return None
         from safetensors import safe_open
 
@@ -130,9 +140,7 @@ class Run:
                 f"{self.key}/checkpoint.safetensors",
                 "delete this run's folder to start it again",
             ) from error
-        self._cut_lines(state.next - 1)
-        self._write_lines(lines)
-        return state, tree.get("clients", {})
+        return state, tree.get("clients", {}), lines
 
     def _write_lines(self, lines: Mapping[str, Any]) -> None:
         append(self.path / "rounds.jsonl", [lines["record"]])
@@ -201,10 +209,10 @@ class Run:
 
     def final_weights(self) -> Weights:
         """The last committed global model."""
-        loaded = self.load()
-        if loaded is None or loaded[0].weights is None:
+        found = self.standing()
+        if found is None or found[0].weights is None:
             raise StoreError("this run holds no model yet", self.key, "run the study")
-        return loaded[0].weights
+        return found[0].weights
 
 
 class Store:

@@ -6,11 +6,13 @@ audits need it), the scores of each example and their summary. `MENU` lists them
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Literal
 
+import torch
 from torch import Tensor
 from torch.nn import functional
 
@@ -18,7 +20,7 @@ from leakline.errors import StackError, StudyError
 from leakline.utility import classification, segmentation
 from leakline.utility.facts import Facts
 
-__all__ = ["MENU", "Facts", "Objective", "objective"]
+__all__ = ["MENU", "Facts", "Objective", "imported", "objective"]
 
 Kind = Literal["classification", "segmentation"]
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -108,8 +110,26 @@ MENU: dict[str, Objective] = {
 _DEFAULT: dict[Kind, str] = {"classification": "cross-entropy", "segmentation": "soft-dice"}
 
 
+def imported(kind: Kind, path: str) -> Objective:
+    """The user's own loss, ``"package.module:function"``: (outputs, targets) -> scalar, a mean over examples."""
+    module, _, name = path.partition(":")
+    try:
+        function = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise StudyError(
+            f"the loss {path!r} cannot be imported: {error}", "loss", 'write "package.module:function"'
+        ) from error
+
+    def each(outputs: Tensor, targets: Tensor) -> Tensor:
+        return torch.stack([function(outputs[i : i + 1], targets[i : i + 1]) for i in range(len(outputs))])
+
+    return Objective(path, kind, "The user's own loss.", function, each)
+
+
 def objective(kind: Kind, loss: str = "default") -> Objective:
     """The objective of this name; "default" is cross-entropy for classes, soft Dice for masks."""
+    if ":" in loss:
+        return imported(kind, loss)
     name = _DEFAULT[kind] if loss == "default" else loss
     if name not in MENU:
         near = get_close_matches(name, MENU, n=1, cutoff=0.0)[0]

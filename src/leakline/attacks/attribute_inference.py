@@ -1,0 +1,246 @@
+"""Attribute inference: what do updates tell about the people who send them? Paper 003, Sec. 3.3."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import numpy as np
+
+from leakline.attacks.base import Challenge
+from leakline.attacks.update_features import Feature, rows_of
+from leakline.attacks.users import LEARNERS, Learner, folds_over, user_readings
+from leakline.errors import StudyError
+from leakline.federation import Federation, initial_weights
+from leakline.messages import Memory, Update
+from leakline.privacy import Seat
+from leakline.readings import Reading
+from leakline.views import ServerView
+from leakline.weights import Weights
+
+if TYPE_CHECKING:
+    from leakline.study.lab import Lab
+
+
+@dataclass(frozen=True)
+class Hints:
+    """What the server knows besides its view: the trait of some users, whom to guess, whom it aggregated when.
+
+    ``aggregated[k]`` are the users whose models went into what was sent in probe k.
+    """
+
+    known: Mapping[str, bool]
+    asked: tuple[str, ...]
+    aggregated: tuple[frozenset[str], ...]
+    seed: int
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What the examiner knows of one fold."""
+
+    labels: Mapping[str, bool]
+    repeat: int
+    epochs: int
+
+
+@dataclass(frozen=True)
+class AttributeInference:
+    """A trait of each user, guessed by the server from one update, trained on users whose trait it knows (paper 003).
+
+    ``trait`` is a fact about clients that only the examiner reads; ``positive`` the value to find (default: True, or
+    the last of two values in order: woman). The server knows it for the users of all folds but one, and guesses the
+    rest; ``repeats`` times ``folds`` folds over users.
+
+    ``server``:
+      passive  looks at one ordinary round after the last;
+      active   lets everybody train, sends the mean of the *known* positive users' models instead of everybody's,
+               and looks at the updates that come back from data not yet trained on (each client's test part);
+      paper    the same, but the mean is over all positive users, as the paper's text has it. That presumes the
+               answer: whom to aggregate is the trait of those to be guessed, and an update may show whether its
+               sender's own model was in. Run it to regenerate the paper, not to measure a leak.
+    Whoever was aggregated may answer unlike others, whatever the trait. So "active" aggregates half of
+    the known positive users at a time and learns from the users that were left out; two probes a fold, averaged.
+
+    ``start``: "final" attacks the finished federation with the clients' personal layers as they are, "initial" a
+    federation in its first round. ``epochs`` are the local epochs of the attacked exchanges (default: the plan's);
+    several values give the paper's Fig. 4. ``features`` x ``learners`` are tried one and all; "auc:best" is the largest
+    with the p-value of a largest. The paper: sorted neurons, a forest of 1000 trees of depth 10, 10 x 5 folds.
+    """
+
+    trait: str
+    positive: str | bool | int | None = None
+    server: Literal["active", "passive", "paper"] = "active"
+    start: Literal["final", "initial"] = "final"
+    features: tuple[Feature, ...] = ("raw", "sorted", "moments")
+    learners: tuple[Learner, ...] = ("forest", "logistic")
+    folds: int = 5
+    repeats: int = 10
+    trees: int = 1000
+    epochs: tuple[int, ...] = ()
+    seat: ClassVar[Seat] = Seat.SERVER
+
+    def __post_init__(self) -> None:
+        if self.folds < 2 or self.repeats < 1 or self.trees < 1:
+            raise ValueError(f"folds of 2, repeats and trees of 1 at least: {self.folds}, {self.repeats}, {self.trees}")
+        if not self.features or not self.learners or any(e < 1 for e in self.epochs):
+            raise ValueError(f"a feature, a learner, and epochs of 1 at least are needed: {self}")
+
+    # the examiner's half
+
+    def check(self, federation: Federation) -> None:
+        """Refuse, before training, a trait that cannot be asked for."""
+        labels = self.labels(federation)
+        for value, word in ((True, "with"), (False, "without")):
+            count = sum(label == value for label in labels.values())
+            if count < self.folds:
+                raise _wrong(
+                    f"{count} of {len(labels)} clients are {word} {self.trait}, and {self.folds} folds need as many",
+                    "lower folds, or use more clients",
+                )
+        positive = sum(labels.values())
+        if self.server == "active" and positive - -(-positive // self.folds) < 2:
+            raise _wrong(
+                f"{positive} clients have the trait {self.trait}: of those that are known, half must be left out",
+                "use more clients, or a passive server",
+            )
+        if self.server != "passive":
+            without = [c.name for c in federation.task.clients if c.test is None or not len(c.test)]
+            if without:
+                raise _wrong(
+                    f"{without[0]} holds no data to be tuned on that it has not trained on", "set client_test in [data]"
+                )
+
+    def labels(self, federation: Federation) -> dict[str, bool]:
+        """Who has the trait, by client."""
+        found = {c.name: c.traits.get(self.trait) for c in federation.task.clients}
+        lacking = [name for name, value in found.items() if value is None]
+        if lacking:
+            traits = sorted({t for c in federation.task.clients for t in c.traits})
+            raise _wrong(
+                f"client {lacking[0]} has no trait {self.trait!r}",
+                f"the traits are: {', '.join(traits) or 'none (partition by-column)'}",
+            )
+        values = sorted({str(v) for v in found.values()})
+        if len(values) < 2:
+            raise _wrong(f"all clients have {self.trait} = {values[0]}: there is nothing to tell", "use another trait")
+        if self.positive is None and len(values) > 2:
+            raise _wrong(f"{self.trait} has {len(values)} values", f"set positive to one of: {', '.join(values[:6])}")
+        wanted = values[-1] if self.positive is None else str(self.positive)
+        if wanted not in values:
+            raise _wrong(f"no client has {self.trait} = {wanted}", f"one of: {', '.join(values[:6])}")
+        return {name: str(value) == wanted for name, value in found.items()}
+
+    def challenges(self, lab: Lab) -> Iterator[Challenge]:
+        """One question per fold, repeat and number of epochs."""
+        self.check(lab.federation)
+        labels = self.labels(lab.federation)
+        for epochs in self.epochs or (lab.federation.plan.epochs,):
+            scene = _Scene(lab, self, epochs)
+            for repeat in range(self.repeats):
+                rng = lab.stream(f"attribute-inference/{self.trait}/{repeat}").numpy()
+                for number, asked in enumerate(folds_over(labels, self.folds, rng)):
+                    known = {name: label for name, label in labels.items() if name not in asked}
+                    view, aggregated = scene.look(labels if self.server == "paper" else known, rng)
+                    hints = Hints(known, asked, aggregated, seed=self.folds * repeat + number)
+                    yield Challenge(view, hints, Truth({name: labels[name] for name in asked}, repeat, epochs))
+
+    # the attacker's half
+
+    def guess(self, view: ServerView, hints: Hints) -> dict[str, dict[str, float]]:
+        """A score for each user asked for, by feature and learner; averaged over the probes seen."""
+        total: dict[str, np.ndarray] = {}
+        output = view.bench.initial.layout.entries[-1].name.rpartition(".")[0]
+        for sent, updates, used in zip(view.sent, view.updates, hints.aggregated, strict=True):
+            # With everybody aggregated (the paper's way) there is nobody left out to learn from.
+            learn = [n for n in hints.known if n not in used or self.server == "paper"]
+            y = np.array([hints.known[name] for name in learn])
+            for feature in self.features:
+                rows = rows_of(feature, sent, updates, output)
+                x, asked = (np.stack([rows[name] for name in names]) for names in (learn, hints.asked))
+                for learner in self.learners:
+                    scores = LEARNERS[learner](x, y, asked, hints.seed, self.trees)
+                    name = f"{feature}+{learner}"
+                    total[name] = total.get(name, 0.0) + scores / len(view.sent)
+        return {name: dict(zip(hints.asked, values.tolist(), strict=True)) for name, values in total.items()}
+
+    # the comparison
+
+    def measure(self, guesses: Sequence[dict[str, dict[str, float]]], secrets: Sequence[Truth]) -> list[Reading]:
+        """Statistics over users for every number of epochs; each user's own share of right guesses (Fig. 5)."""
+        found: list[Reading] = []
+        for epochs in dict.fromkeys(s.epochs for s in secrets):
+            parts = [(g, s) for g, s in zip(guesses, secrets, strict=True) if s.epochs == epochs]
+            labels = {name: label for _, s in parts for name, label in s.labels.items()}
+            users = list(labels)
+            truth = np.array([[labels[u] for u in users]])
+            scores: dict[str, np.ndarray] = {}
+            for name in parts[0][0]:
+                table = np.full((self.repeats, len(users)), np.nan)
+                for g, s in parts:
+                    for user, value in g[name].items():
+                        table[s.repeat, users.index(user)] = value
+                scores[name] = table
+            rng = np.random.default_rng(epochs)
+            suffix = f":epochs={epochs}"
+            means = {name: table.mean(0, keepdims=True) for name, table in scores.items()}
+            note = {"paper": "the server knew whom to guess", "active": "active server", "passive": "passive server"}
+            found += user_readings(means, truth, users, rng, note[self.server], suffix)
+            shown = "sorted+forest" if "sorted+forest" in scores else next(iter(scores))
+            right = ((scores[shown] >= 0.5) == truth).mean(0)
+            found += [
+                Reading(f"right:{shown}{suffix}", float(v), n=self.repeats, client=u, better="lower")
+                for u, v in zip(users, right, strict=True)
+            ]
+        return found
+
+
+class _Scene:
+    """The attacked exchanges of one federation, the examiner's doing: what was sent and what came back."""
+
+    def __init__(self, lab: Lab, attack: AttributeInference, epochs: int) -> None:
+        plan = replace(lab.federation.plan, epochs=epochs)
+        self.lab, self.attack = lab, attack
+        self.world = replace(lab.federation, plan=plan)
+        clients = tuple(replace(c, train=c.test) if c.test is not None else c for c in lab.federation.task.clients)
+        self.rest = replace(self.world, task=replace(self.world.task, clients=clients))
+        final = attack.start == "final"
+        self.start = lab.final_weights() if final else initial_weights(lab.federation)
+        self.memories: dict[str, Memory] = lab.memories() if final else {}
+        self.ordinary = lab.probe(self.start, 0, federation=self.world, memories=self.memories)
+        self.probes = 1
+        self.same: tuple[Weights, tuple[Update, ...]] | None = None
+
+    def look(
+        self, labels: Mapping[str, bool], rng: np.random.Generator
+    ) -> tuple[ServerView, tuple[frozenset[str], ...]]:
+        """The server's view of one fold."""
+        if self.attack.server == "passive":
+            return self._view([(self.start, self.ordinary)]), (frozenset(),)
+        positive = [name for name, label in labels.items() if label]
+        if self.attack.server == "paper":
+            self.same = self.same or self._tuned(frozenset(positive))
+            return self._view([self.same]), (frozenset(positive),)
+        mixed = [positive[i] for i in rng.permutation(len(positive))]
+        halves = (frozenset(mixed[::2]), frozenset(mixed[1::2]))
+        return self._view([self._tuned(half) for half in halves]), halves
+
+    def _tuned(self, members: frozenset[str]) -> tuple[Weights, tuple[Update, ...]]:
+        chosen = (u for u in self.ordinary if u.client in members)
+        sent = self.start + self.lab.federation.strategy.combine(chosen)
+        answers = self.lab.probe(sent, self.probes, federation=self.rest, memories=copy.deepcopy(self.memories))
+        self.probes += 1
+        return sent, answers
+
+    def _view(self, seen: Sequence[tuple[Weights, tuple[Update, ...]]]) -> ServerView:
+        federation = self.lab.federation
+        return ServerView(
+            self.start, federation.bench, federation.objective.per_example_loss, (self.start,), federation.local_plan,
+            tuple(sent for sent, _ in seen), tuple(updates for _, updates in seen),
+        )  # fmt: skip
+
+
+def _wrong(what: str, fix: str) -> StudyError:
+    return StudyError(what, "attribute-inference", fix)

@@ -1,0 +1,31 @@
+"""One audit game for every defence: what a promise is worth, measured (paper 002 and beyond)."""
+
+from leakline.attacks.audit.api import ADVERSARIES, Audited, audit, card_with
+from leakline.attacks.audit.channel import Fixed, PublishChannel, ReleaseChannel, small, workbench
+from leakline.attacks.audit.crafters import SIX, Pair, Scene, canary, craft
+from leakline.attacks.audit.game import Audit, Finding, Question, composed_epsilon, judge, strongest
+from leakline.attacks.audit.ldp import LdpDistinguish
+
+__all__ = [
+    "ADVERSARIES",
+    "SIX",
+    "Audit",
+    "Audited",
+    "Finding",
+    "Fixed",
+    "LdpDistinguish",
+    "Pair",
+    "PublishChannel",
+    "Question",
+    "ReleaseChannel",
+    "Scene",
+    "audit",
+    "canary",
+    "card_with",
+    "composed_epsilon",
+    "craft",
+    "judge",
+    "small",
+    "strongest",
+    "workbench",
+]

@@ -1,0 +1,343 @@
+"""What a seat sees of a defence stack when one client sends one of two inputs.
+
+A channel calls the real hooks of the real defence objects, in the order in which a federation calls them, so what
+is measured is the implementation and not a formula about it:
+
+    ReleaseChannel    the server's seat: the update as it crosses the wire       release
+    PublishChannel    a participant's seat: the published change of the model    release, admit, combine, publish
+    LocalChannel      the server's seat, when what differs is one record         gradient, release
+
+A mechanism neither knows nor cares what the numbers mean, so the game is played on a small copy of the wire: every
+entry keeps its name, its place and whether it is a buffer, and shrinks to a few values. That makes a trial cost
+microseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from leakline.data.base import Client, Data, Task
+from leakline.defences import Defence
+from leakline.federation import Federation, State, answer, federate, keep_none
+from leakline.messages import Dropped, Memory, Order, Update
+from leakline.privacy import Seat
+from leakline.strategies import SGD, Strategy, fedavg
+from leakline.training import Bench, Plan
+from leakline.weights import Entry, Layout, Weights
+
+VALUES = 4
+"""How many values an entry of the small copy keeps."""
+ENTRIES = 12
+"""How many entries of each kind (parameters, buffers) the small copy keeps: the first and the last."""
+CLIENTS = 3
+"""How many clients a participant's game is played among: a promise per client does not depend on it."""
+OTHERS = 0.1
+"""Length of the updates of the clients that the game is not about."""
+Part = Literal["all", "one"]
+
+
+class Channel(Protocol):
+    """Something that turns one of two inputs into what a seat sees."""
+
+    @property
+    def seat(self) -> Seat:
+        """Who looks."""
+        ...
+
+    @property
+    def layout(self) -> Layout:
+        """What an input and a view are made of."""
+        ...
+
+    def see(self, change: Tensor, trial: int, memory: Memory | None = None) -> Tensor:
+        """What the seat sees of one release of ``change``; trials differ in their randomness."""
+        ...
+
+
+@dataclass(frozen=True)
+class ReleaseChannel:
+    """The server's seat: one client's update after the stack's `release` hooks."""
+
+    federation: Federation
+    target: str = ""
+    seat: Seat = Seat.SERVER
+
+    @property
+    def layout(self) -> Layout:
+        """The part of the model that travels."""
+        return self.federation.wire
+
+    def see(self, change: Tensor, trial: int, memory: Memory | None = None) -> Tensor:
+        """The released update."""
+        name = self.target or self.federation.task.clients[0].name
+        own: Memory = {} if memory is None else memory
+        return released(self.federation, _update(self.federation, name, change), trial, own).delta.vector
+
+
+@dataclass(frozen=True)
+class PublishChannel:
+    """A participant's seat: how the published model changed in a round in which the target sent ``change``.
+
+    The rest of the cohort sends short vectors that the observer knows, all different (a defence may compare
+    clients) and at right angles to a canary. ``dropped`` of them do not answer. ``parts`` says whether the input
+    goes into every part of a client that splits itself, or into one.
+    """
+
+    federation: Federation
+    target: str = ""
+    dropped: int = 0
+    parts: Part = "all"
+    seat: Seat = Seat.CLIENT
+
+    @property
+    def layout(self) -> Layout:
+        """The part of the model that travels."""
+        return self.federation.wire
+
+    @cached_property
+    def _silent(self) -> tuple[str, ...]:
+        names = [c.name for c in self.federation.task.clients if c.name != self._target]
+        return tuple(names[: self.dropped])
+
+    @property
+    def _target(self) -> str:
+        return self.target or self.federation.task.clients[0].name
+
+    @cached_property
+    def others(self) -> dict[str, Tensor]:
+        """What everybody but the target sends."""
+        generator = torch.Generator().manual_seed(0)
+        found = {}
+        for client in self.federation.task.clients:
+            vector = torch.randn(self.layout.size, generator=generator)
+            for buffer in (False, True):
+                rows = torch.cat([torch.full((e.size,), e.buffer == buffer) for e in self.layout.entries])
+                vector[rows] -= vector[rows].mean() if rows.any() else 0.0
+            found[client.name] = vector * (OTHERS / max(float(vector.norm()), 1e-12))
+        return found
+
+    def see(self, change: Tensor, trial: int, memory: Memory | None = None) -> Tensor:
+        """The change of the published model."""
+        start = Weights.zeros(self.layout)
+        state = State(next=trial, weights=start, memory={} if memory is None else memory)
+        cohort = _Cohort(self, change)
+        round_ = next(federate(self._endless, cohort, keep=keep_none, state=state))
+        return round_.result.vector
+
+    @cached_property
+    def _endless(self) -> Federation:
+        return replace(self.federation, rounds=2**62)
+
+
+@dataclass(frozen=True)
+class _Cohort:
+    """A transport whose clients send what the game says."""
+
+    channel: PublishChannel
+    change: Tensor
+
+    def exchange(self, orders: Sequence[Order]) -> Iterator[Update | Dropped]:
+        """Answer like clients that have finished training."""
+        channel, federation = self.channel, self.channel.federation
+        nothing, others = torch.zeros(channel.layout.size), channel.others
+        for order in orders:
+            if order.client in channel._silent:
+                yield Dropped(order.client, "did not answer")
+                continue
+            mine = order.client == channel._target
+            for part in range(int(order.notes.get("parts", 1))):
+                sent = (
+                    (self.change if channel.parts == "all" or part == 0 else nothing) if mine else others[order.client]
+                )
+                update = replace(_update(federation, order.client, sent), part=part)
+                yield released(federation, update, order.round, {})
+
+
+@dataclass(frozen=True)
+class LocalChannel:
+    """The server's seat, one record apart: a client trains one step on its data, and on data with one record changed.
+
+    An input is a record here (its values, flattened), not an update; a record acts through a gradient, so a small
+    network is really trained. Made by `record_bench`.
+    """
+
+    federation: Federation
+    seat: Seat = Seat.SERVER
+
+    @property
+    def layout(self) -> Layout:
+        """One record."""
+        return Layout((Entry("record", self.federation.task.shape),))
+
+    def see(self, change: Tensor, trial: int, memory: Memory | None = None) -> Tensor:
+        """The released update of the client that holds the record."""
+        federation = self._worlds.get(id(change))
+        if federation is None:
+            client = self.federation.task.clients[0]
+            x = client.train.x.clone()
+            x[0] = change.view(x.shape[1:])
+            holder = Client(client.name, Data(x, client.train.y))
+            task = replace(self.federation.task, clients=(holder, *self.federation.task.clients[1:]))
+            federation = self._worlds[id(change)] = replace(self.federation, task=task)
+            self._held.append(change)  # so that the id stays its own
+        order = Order(federation.task.clients[0].name, trial, self._bench.initial.only(federation.shares))
+        updates = answer(federation, self._bench, order, {} if memory is None else memory)
+        return torch.cat([update.delta.vector for update in updates])
+
+    @cached_property
+    def _worlds(self) -> dict[int, Federation]:
+        return {}
+
+    @cached_property
+    def _held(self) -> list[Tensor]:
+        return []
+
+    @cached_property
+    def _bench(self) -> Bench:
+        return self.federation.bench()
+
+
+def record_bench(federation: Federation) -> Federation:
+    """The same stack around a small network, one step on all of a client's records: one release per round."""
+    made = workbench(
+        federation.defences, rounds=federation.rounds, buffers=False, seed=federation.seed, noise=federation.noise
+    )
+    return replace(made, plan=Plan(batch=0, learning_rate=1.0))
+
+
+def _update(federation: Federation, name: str, change: Tensor) -> Update:
+    examples = max(1, len(federation.clients[name].train))
+    return Update(name, Weights(federation.wire, change.to(torch.float32)), examples, 1, {"loss": 0.0})
+
+
+def released(federation: Federation, update: Update, index: int, memory: Memory) -> Update:
+    """An update after the stack's `release` hooks, as a client calls them."""
+    for place, defence in enumerate(federation.defences):
+        if type(defence).release is not Defence.release:
+            update = defence.release(update, federation.turn(place, index, update.client, memory))
+    return update
+
+
+# --- federations to play on ---------------------------------------------------------------------------------------
+
+
+class _Shell(nn.Module):
+    """A module with entries of given names and sizes, and no forward pass."""
+
+    def __init__(self, entries: Sequence[Entry]) -> None:
+        super().__init__()
+        for entry in entries:
+            *path, last = entry.name.split(".")
+            place: nn.Module = self
+            for step in path:
+                if step not in place._modules:
+                    place.add_module(step, nn.Module())
+                place = place.get_submodule(step)
+            values = torch.zeros(entry.shape)
+            if entry.buffer:
+                place.register_buffer(last, values)
+            else:
+                place.register_parameter(last, nn.Parameter(values))
+
+
+@dataclass(frozen=True)
+class _Shrunk:
+    """Builds a `_Shell`."""
+
+    entries: tuple[Entry, ...]
+
+    def build(self, shape: tuple[int, ...], classes: int, kind: str) -> nn.Module:
+        return _Shell(self.entries)
+
+
+def small(federation: Federation, noise: Literal["secret", "seeded"] | None = None) -> Federation:
+    """The same stack, strategy and sampling over a few clients and a few values per entry.
+
+    The client with most examples comes first: under a weighted mean it has most to lose. Where all noise is added
+    before the server's optimiser, the optimiser is left out: its step is public, and an observer inverts it.
+    """
+    layout = federation.layout
+    entries = tuple(
+        Entry(e.name, (min(e.size, VALUES),), e.buffer)
+        for buffer in (False, True)
+        for e in _ends([e for e in layout.entries if e.buffer == buffer])
+    )
+    kept = tuple(sorted(federation.task.clients, key=lambda c: -len(c.train))[:CLIENTS])
+    late = any(d.at == "model" and type(d).publish is not Defence.publish for d in federation.defences)
+    strategy = federation.strategy if late else replace(federation.strategy, optimiser=SGD())
+    return replace(
+        federation,
+        task=replace(federation.task, clients=kept),
+        model=_Shrunk(entries),
+        strategy=replace(strategy, warm_start=False),
+        noise=noise or federation.noise,
+        min_clients=1,
+    )
+
+
+def _ends(entries: list[Entry]) -> list[Entry]:
+    return entries if len(entries) <= ENTRIES else entries[: ENTRIES // 2] + entries[-ENTRIES // 2 :]
+
+
+def workbench(
+    defences: Sequence[Defence],
+    *,
+    rounds: int = 1,
+    strategy: Strategy | None = None,
+    clients: int = CLIENTS,
+    buffers: bool = True,
+    seed: int = 0,
+    **settings: object,
+) -> Federation:
+    """A tiny federation around a stack, for auditing a defence that no study has trained with."""
+    generator = torch.Generator().manual_seed(seed)
+    shared = [Data(torch.randn(8, 4, generator=generator), torch.arange(8) % 2) for _ in range(clients)]
+    task = Task(
+        tuple(Client(f"client-{i}", data) for i, data in enumerate(shared)), None, None, ("a", "b"), name="workbench"
+    )
+    return Federation(
+        task=task,
+        model=_network(buffers),
+        plan=Plan(batch=0),
+        strategy=strategy or fedavg("even"),
+        defences=tuple(defences),
+        rounds=rounds,
+        seed=seed,
+        **settings,  # type: ignore[arg-type]
+    )
+
+
+def _network(buffers: bool) -> Callable[[], nn.Module]:
+    return _with_buffers if buffers else _plain
+
+
+def _with_buffers() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 2))
+
+
+def _plain() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 2))
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """A channel made of a plain function: (change, trial) -> view. For mechanisms outside of a federation."""
+
+    mechanism: Callable[[Tensor, int], Tensor]
+    entries: tuple[Entry, ...] = field(default=(Entry("vector", (16,)),))
+    seat: Seat = Seat.SERVER
+
+    @property
+    def layout(self) -> Layout:
+        """As given."""
+        return Layout(self.entries)
+
+    def see(self, change: Tensor, trial: int, memory: Memory | None = None) -> Tensor:
+        """What the function returns."""
+        return self.mechanism(change, trial)

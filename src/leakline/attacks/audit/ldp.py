@@ -1,0 +1,276 @@
+"""Paper 002's privacy test of LDP-SGD: six adversaries, two boxes, the paper's rules and the optimal ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from leakline.attacks.audit import distinguishers as rules
+from leakline.attacks.audit.blackbox import Sides, play, report_sides
+from leakline.attacks.audit.crafters import SIX, Pair, craft, dummy_gradient
+from leakline.attacks.audit.scene import draw_scene, malicious_model
+from leakline.attacks.audit.stacks import stacked_losses
+from leakline.attacks.base import Challenge
+from leakline.defences import LdpSgd
+from leakline.errors import StackError
+from leakline.federation import Federation
+from leakline.leakage.epsilon import ErrorCounts, count_errors, lower_bound, point_epsilon, pool
+from leakline.mechanisms.sphere import norm_ratio, report_cosines
+from leakline.privacy import Seat
+from leakline.readings import Reading
+from leakline.strategies import SGD
+
+if TYPE_CHECKING:
+    from leakline.study.lab import Lab
+
+FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+RATIOS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+
+
+@dataclass(frozen=True)
+class White:
+    """A white box's view: cosines of each report with both gradients; one block of trials."""
+
+    cosines: FloatArray
+    clients: int = 1
+
+
+@dataclass(frozen=True)
+class Black:
+    """A black box's view: losses on x1 (and x2) before and after the step, and the signs of the step."""
+
+    before: tuple[float, float]
+    after: tuple[FloatArray, FloatArray]
+    signs: FloatArray
+
+
+@dataclass(frozen=True)
+class Known:
+    """What both boxes are told: which adversary, the law's parameters, and which rule to use."""
+
+    adversary: str
+    rule: str
+    epsilon: float
+    size: int
+    ratios: tuple[float, float]
+    cosine: float = -1.0
+    reading: Literal["sound", "paper"] = "sound"
+
+
+@dataclass(frozen=True)
+class Label:
+    """What a block of trials belongs to in the paper's figures and tables."""
+
+    adversary: str
+    box: Literal["white", "black"]
+    rule: str
+    extra: str = ""
+    about: Mapping[str, float] = field(default_factory=dict, hash=False, compare=False)
+
+    @property
+    def measure(self) -> str:
+        """The name of the reading."""
+        return " | ".join([self.adversary, self.box, self.rule, *([self.extra] if self.extra else [])])
+
+
+@dataclass(frozen=True)
+class LdpDistinguish:
+    """Paper 002's six adversaries against LDP-SGD, each with a white and a black box, its rules and optimal ones.
+
+    ``measurements`` pairs of images (the paper: ten measurements), ``trials`` K for each, half in each world. White
+    boxes are played on the exact law of the two cosines, black boxes on reports drawn in full. ``clients``: Table 3.
+    ``steps``: the black box's server step, times these (the paper does not say its learning rate; the rule's power
+    hangs on it). ``norms``: Figure 3. The value of a reading is the mean of eq. (3) over measurements, which is what
+    the paper plots and is biased upwards; its lower end is a valid bound from the pooled counts.
+    """
+
+    measurements: int = 10
+    trials: int = 10_000
+    confidence: float = 0.95
+    clients: tuple[int, ...] = (1, 2, 4, 10)
+    steps: tuple[float, ...] = (0.01, 0.1, 1.0, 10.0)
+    norms: tuple[float, ...] = RATIOS
+    reading: Literal["sound", "paper"] = "sound"
+    seat: ClassVar[Seat] = Seat.SERVER
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "clients", tuple(self.clients))  # a study file gives lists
+        object.__setattr__(self, "steps", tuple(self.steps))
+        object.__setattr__(self, "norms", tuple(self.norms))
+        if self.measurements < 1 or self.trials < 40:
+            raise ValueError(f"at least 1 measurement of 40 trials: {self.measurements}, {self.trials}")
+
+    def check(self, federation: Federation) -> None:
+        """Refuse a stack that this game does not know the law of."""
+        self._defence(federation)
+
+    def _defence(self, federation: Federation) -> LdpSgd:
+        if len(federation.defences) != 1 or type(federation.defences[0]) is not LdpSgd:
+            raise StackError(
+                "these rules know the law of ldp-sgd alone", "attacks", "use the attack audit for other stacks"
+            )
+        if not isinstance(federation.strategy.optimiser, SGD) or federation.strategy.optimiser.momentum:
+            raise StackError("paper 002's server takes a plain step", "strategies", "use fedavg")
+        return federation.defences[0]
+
+    def challenges(self, lab: Lab) -> Iterator[Challenge]:
+        """Every block of trials of every figure and table."""
+        yield from self.games(lab.federation)
+
+    def games(self, federation: Federation) -> Iterator[Challenge]:
+        """The same, from a federation; nothing is trained but the malicious model."""
+        defence = self._defence(federation)
+        bench = federation.bench()
+        size = bench.initial.layout.size
+        server = federation.strategy.optimiser
+        assert isinstance(server, SGD)
+        step = server.learning_rate * defence.scale(size)
+        for m in range(self.measurements):
+            rng = np.random.default_rng([federation.seed, m, 2])
+            generator = torch.Generator().manual_seed(int(rng.integers(2**62)))
+            scene = draw_scene(federation, bench, rng, defence.clip)
+            malicious = malicious_model(federation, bench, int(scene.y1[0]), seed=m)
+            pairs = [craft(name, scene, malicious) for name in SIX]
+            game = _Game(defence.epsilon, defence.clip, size, self.trials, rng, self.reading)
+            for pair in pairs:
+                yield from game.white(pair)
+            f1, f2 = stacked_losses(scene, scene.x1, scene.y1), stacked_losses(scene, scene.x2, scene.y2)
+            starts = [scene.weights.vector, malicious.vector]
+            gradients = torch.stack([v for pair in pairs for v in (pair.zero, pair.one)])
+            sides = play(starts, [(0, f1), (0, f2), (1, f1)], gradients, self.trials // 2, step, generator)
+            before = [float(f(starts[i][None])) for i, f in ((0, f1), (0, f2), (1, f1))]
+            for i, pair in enumerate(pairs):
+                yield game.black(pair, i, sides, before)
+            for ratio in self.norms:
+                pair = dummy_gradient(size, defence.clip, ratio)
+                yield from game.white(pair, f"norm {ratio:g}")
+            if m == 0:
+                flip = SIX.index("gradient flip")
+                for times in self.steps:
+                    far = play(starts[:1], [(0, f1)], gradients, self.trials // 2, step * times, generator)
+                    yield game.black(pairs[flip], flip, far, before, f"step {times:g}", step * times)
+                for n in self.clients:
+                    many = play(starts[:1], [(0, f1), (0, f2)], gradients, self.trials // 2, step, generator, n)
+                    yield game.black(pairs[0], 0, many, before, f"clients {n}")
+                    yield game.inverted(pairs[0], n)
+
+    def guess(self, view: White | Black, hints: Known) -> BoolArray:
+        """A guess for every trial: True for g2."""
+        if isinstance(view, White):
+            if hints.rule == "cosine":
+                return rules.cosine_rule(view.cosines)
+            if view.clients > 1:
+                score = rules.mean_ratio(view.cosines, hints.ratios, hints.epsilon, view.clients, hints.size)
+                return np.asarray(score > 0)
+            score = rules.report_ratio(view.cosines, hints.ratios, hints.epsilon)
+            return _most_telling(score, hints)
+        if hints.rule == "sign count":
+            return rules.sign_count_rule(view.signs, hints.reading)
+        if hints.rule == "loss change":
+            return rules.change_rule(view.before[0], view.after[0], view.before[1], view.after[1])
+        return rules.loss_rule(view.before[0], view.after[0])
+
+    def measure(self, guesses: Sequence[Any], secrets: Sequence[Any]) -> list[Reading]:
+        """For each line of a figure: mean of eq. (3), and the bound of the pooled counts."""
+        counts: dict[str, list[ErrorCounts]] = {}
+        notes: dict[str, str] = {}
+        for guess, (bits, label) in zip(guesses, secrets, strict=True):
+            counts.setdefault(label.measure, []).append(count_errors(guess, bits))
+            told = ", ".join(f"{k} {v:.3g}" for k, v in label.about.items())
+            notes.setdefault(label.measure, told)
+        return [self._reading(name, found, notes[name]) for name, found in counts.items()]
+
+    def _reading(self, name: str, counts: list[ErrorCounts], told: str) -> Reading:
+        points = [point_epsilon(c) for c in counts]
+        finite = [p for p in points if math.isfinite(p)]
+        bound = lower_bound(pool(counts), 0.0, self.confidence)
+        lost = f" ({len(points) - len(finite)} more were infinite)" if len(finite) < len(points) else ""
+        note = f"mean of {len(finite)} estimates by eq. (3){lost}; bound of pooled counts, ceiling {bound.ceiling:.3g}"
+        return Reading(
+            name, float(np.mean(finite)) if finite else bound.low, bound.low, n=bound.trials, chance=0.0,
+            better="lower", note=f"{note}; {told}",
+        )  # fmt: skip
+
+
+def _most_telling(score: FloatArray, known: Known) -> BoolArray:
+    """Guess g2 in the region where the likelihood ratio is most extreme, fixed by the law alone."""
+    t = math.tanh(known.epsilon / 2)
+    signs = [(-1, 1), (1, -1)] + ([(1, 1), (-1, -1)] if known.cosine > -1 + 1e-9 else [])
+    values = [math.log1p(known.ratios[1] * t * b) - math.log1p(known.ratios[0] * t * a) for a, b in signs]
+    if max(values) >= -min(values):
+        return np.asarray(score >= max(values) - 1e-9)
+    return np.asarray(score > min(values) + 1e-9)
+
+
+@dataclass
+class _Game:
+    """The blocks of one measurement."""
+
+    epsilon: float
+    bound: float
+    size: int
+    trials: int
+    rng: np.random.Generator
+    reading: Literal["sound", "paper"]
+
+    def known(self, pair: Pair, rule: str) -> Known:
+        ratios = (norm_ratio(pair.zero, self.bound), norm_ratio(pair.one, self.bound))
+        return Known(pair.name, rule, self.epsilon, self.size, ratios, pair.cosine, self.reading)
+
+    def bits(self) -> BoolArray:
+        return np.asarray(self.rng.permutation(self.trials) % 2 == 1)
+
+    def white(self, pair: Pair, extra: str = "") -> Iterator[Challenge]:
+        known, bits = self.known(pair, "cosine"), self.bits()
+        view = White(report_cosines(known.cosine, known.ratios, bits, self.size, self.epsilon, self.rng))
+        about = _about(known)
+        yield Challenge(view, known, (bits, Label(pair.name, "white", "cosine", extra, about)))
+        if extra:
+            return  # a flip: both rules are one
+        best = replace(known, rule="optimal")
+        yield Challenge(view, best, (bits, Label(pair.name, "white", "optimal", extra, about)))
+
+    def inverted(self, pair: Pair, clients: int) -> Challenge:
+        """A black box that divides the public step out of the model's change: it sees the mean report itself."""
+        known, bits = self.known(pair, "optimal"), self.bits()
+        cosines = report_cosines(known.cosine, known.ratios, bits, self.size, self.epsilon, self.rng)
+        if clients > 1:
+            plane = self.rng.standard_normal((2, self.trials)) * math.sqrt((clients - 1) / self.size)
+            sine = math.sqrt(max(0.0, 1 - known.cosine**2))
+            cosines = cosines + np.stack([plane[0], known.cosine * plane[0] + sine * plane[1]])
+        label = Label(pair.name, "black", "inverted", f"clients {clients}", _about(known))
+        return Challenge(White(cosines, clients), known, (bits, label))
+
+    def black(
+        self, pair: Pair, place: int, sides: Sides, before: Sequence[float], extra: str = "", step: float = 0.0
+    ) -> Challenge:
+        known = self.known(pair, RULES[pair.name])
+        row = 2 if pair.name == "collusion" else 0
+        worlds = [report_sides(sides.along[2 * place + w], known.ratios[w], self.epsilon, self.rng) for w in (0, 1)]
+        side, bits = np.concatenate(worlds), np.repeat([False, True], len(worlds[0]))
+        twice = Sides(*(np.concatenate([a, a], axis=-1) for a in sides.rows()))
+        after1 = twice.after(row, side)
+        after2 = twice.after(1, side) if known.rule == "loss change" else after1
+        # The model moves against the report, so the signs of the step are those of -u.
+        view = Black((before[row], before[1]), (after1, after2), -side * twice.signs)
+        about = _about(known) | ({"step": step} if step else {})
+        return Challenge(view, known, (bits, Label(pair.name, "black", known.rule, extra, about)))
+
+
+RULES = {name: "loss" for name in SIX} | {"benign": "loss change", "dummy gradient": "sign count"}
+"""Table 1 of paper 002: which black-box rule goes with which adversary."""
+
+
+def _about(known: Known) -> dict[str, float]:
+    return {
+        "angle": math.degrees(math.acos(max(-1.0, min(1.0, known.cosine)))),
+        "norm 1": known.ratios[0],
+        "norm 2": known.ratios[1],
+    }

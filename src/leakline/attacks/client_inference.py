@@ -1,0 +1,261 @@
+"""Client inference: did this hospital take part? Paper 000's statistic, and the attack with a world to compare with."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import numpy as np
+import torch
+
+from leakline.attacks.base import Challenge
+from leakline.attacks.verdicts import over_worlds, yes_or_no
+from leakline.attacks.worlds import Absent, World, pairs, without
+from leakline.data.base import Client, Data
+from leakline.errors import LeaklineError, StudyError
+from leakline.federation import Federation
+from leakline.privacy import Claim, Seat, Unit, account, replace_one
+from leakline.randomness import Stream
+from leakline.readings import Reading
+from leakline.views import ClientView, client_view
+from leakline.weights import Weights, write
+
+if TYPE_CHECKING:
+    from leakline.study.lab import Lab
+
+Score = Literal["loss", "own", "fresh", "direction", "paper"]
+Shadow = Literal["inside", "disjoint"]
+DELTA = 1e-5
+
+
+def difference(shadow_loss: float, aggregated_loss: float) -> float:
+    """The statistic of paper 000, Sec. 7.4, in percent: 100 (l_shadow - l_aggregated) / l_shadow.
+
+    The paper gives no formula; this one reproduces its Tables 9, 10 and D.13-16 to rounding.
+    """
+    return 100 * (shadow_loss - aggregated_loss) / shadow_loss
+
+
+@dataclass(frozen=True)
+class Hints:
+    """What the attacking client holds besides its view: data like the target's, its own, and the server's figure."""
+
+    shadows: Mapping[str, Data]
+    fresh: Data
+    own: Data
+    aggregated_loss: float
+
+
+@dataclass(frozen=True)
+class Guess:
+    """The attacker's scores (higher: the target was there), and the paper's figures for the shadow set."""
+
+    scores: Mapping[str, float]
+    figures: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What the examiner knows of one world."""
+
+    present: bool
+    pair: int
+    ceiling: str
+    test_loss: float = math.nan
+
+
+@dataclass(frozen=True)
+class ClientInference:
+    """Did a client take part? Shadow data like the target's, scored in worlds with and without it (paper 000).
+
+    ``target`` and ``attacker`` are names of clients (default: the last and the first). The attacker holds shadow
+    data: a share ``shadow`` of the target's training data ("inside"), or as many of its examples that were never
+    trained on ("disjoint"; the target's own test part). It looks after ``rounds`` rounds. ``worlds`` pairs of
+    federations are trained, seed by seed, which differ in the target alone: ``absent = "removed"`` leaves it out,
+    "replaced" puts the server's validation data in its place so that the number of clients stays.
+
+    Scores, each higher when the target seems to be there; L is the published model's mean loss:
+      loss       -L(shadow)
+      own        L(attacker's own test data) - L(shadow)
+      fresh      L(unseen data of the target) - L(shadow): memory of the shadow records themselves
+      direction  cosine of the published change with the shadow's gradient less the attacker's own
+      paper      -difference%, the paper's statistic
+
+    Departs from the paper, which scores one world, with the target in it, and so cannot tell a protected federation
+    from a badly trained one. The ceiling in the notes is the largest TPR - FPR that the formal promise allows to
+    any attacker (2 Phi(mu/2) - 1); with "removed" it is that of one who knows the number of clients.
+    """
+
+    target: str = ""
+    attacker: str = ""
+    shadow: float = 0.1
+    shadows: tuple[Shadow, ...] = ("inside", "disjoint")
+    scores: tuple[Score, ...] = ("loss", "own", "fresh", "paper")
+    worlds: int = 50
+    rounds: int = 1
+    absent: Absent = "removed"
+    seat: ClassVar[Seat] = Seat.CLIENT
+
+    def __post_init__(self) -> None:
+        if not 0 < self.shadow < 1:
+            raise ValueError(f"shadow must lie between 0 and 1: {self.shadow}")
+        if self.worlds < 2 or self.rounds < 1:
+            raise ValueError(f"worlds must be at least 2 and rounds at least 1: {self.worlds}, {self.rounds}")
+        if not self.shadows or not self.scores:
+            raise ValueError(f"at least one shadow and one score are needed: {self.shadows}, {self.scores}")
+
+    # the examiner's half
+
+    def check(self, federation: Federation) -> None:
+        """Refuse, before training, what cannot be asked of this federation."""
+        target, attacker = self._parties(federation)
+        if federation.sampling != "full":
+            raise _wrong("clients are sampled: the target may be out of its own world", 'set sampling = "full"')
+        if federation.wire != federation.layout:
+            raise _wrong("some layers stay at the clients: nobody publishes a whole model", "attack another defence")
+        size = self._size(target)
+        if size < 1:
+            raise _wrong(
+                f"shadow = {self.shadow:g} of the {len(target.train)} examples of {target.name} leaves no data",
+                "raise shadow",
+            )
+        needed = size + 1 if "disjoint" in self.shadows else 1
+        held = 0 if target.test is None else len(target.test)
+        if held < needed:
+            raise _wrong(
+                f"{target.name} holds {held} examples that nobody trains on; the shadow set and data to compare it "
+                f"with need {needed}",
+                "raise client_test in [data], or lower shadow",
+            )
+        if attacker.test is None:
+            raise _wrong(f"the attacker {attacker.name} holds no test data of its own", "set client_test in [data]")
+        try:
+            outside = without(federation, target.name, self.absent)
+            for defence in outside.defences:
+                if hasattr(defence, "check"):
+                    defence.check(outside)
+        except LeaklineError as error:
+            raise _wrong(f"the world without {target.name} cannot be: {error.what}", error.fix) from error
+
+    def challenges(self, lab: Lab) -> Iterator[Challenge]:
+        """One question per world: was the target there?"""
+        self.check(lab.federation)
+        target, attacker = self._parties(lab.federation)
+        assert attacker.test is not None
+        ceiling = self._ceiling(replace(lab.federation, rounds=self.rounds))
+        for world in pairs(lab, target.name, self.worlds, self.absent, self.rounds):
+            view = client_view(world.federation, world.published)
+            shadows, fresh = self._shadow_data(target, world.federation.seed)
+            hints = Hints(shadows, fresh, attacker.test, _aggregated(world, view))
+            test = world.federation.task.test
+            loss = _mean(view, test) if test is not None and world.present else math.nan
+            yield Challenge(view, hints, Truth(world.present, world.pair, ceiling, loss))
+
+    def _parties(self, federation: Federation) -> tuple[Client, Client]:
+        names = [c.name for c in federation.task.clients]
+        if len(names) < 2:
+            raise _wrong("there is one client: nobody to infer and nobody to attack", "use two clients or more")
+        target = self.target or names[-1]
+        attacker = self.attacker or next(n for n in names if n != target)
+        for role, name in (("target", target), ("attacker", attacker)):
+            if name not in names:
+                raise _wrong(f"the {role} {name!r} is not in the federation", f"one of: {', '.join(names[:8])}")
+        if target == attacker:
+            raise _wrong(f"{target} cannot attack itself", "name two different clients")
+        return federation.clients[target], federation.clients[attacker]
+
+    def _size(self, target: Client) -> int:
+        return round(self.shadow * len(target.train))
+
+    def _shadow_data(self, target: Client, seed: int) -> tuple[dict[str, Data], Data]:
+        """Shadow sets drawn anew in every pair of worlds, the same in both; and unseen data of the target."""
+        assert target.test is not None
+        rng = Stream(seed, -2, "examiner", "client-inference/shadow").numpy()
+        size = self._size(target)
+        inside = target.train.take(rng.choice(len(target.train), size, replace=False))
+        order = rng.permutation(len(target.test))
+        cut = size if "disjoint" in self.shadows else 0
+        found = {"inside": inside, "disjoint": target.test.take(order[:cut])}
+        return {name: found[name] for name in self.shadows}, target.test.take(order[cut:])
+
+    def _ceiling(self, federation: Federation) -> str:
+        claims = [c for c in federation.claims().values() if isinstance(c, Claim) and c.unit == Unit.CLIENT]
+        if not claims:
+            return "no formal ceiling"
+        exact = [replace_one(c) if self.absent == "replaced" else c for c in claims]
+        return f"formal ceiling of TPR - FPR {min(account(c, DELTA).advantage for c in exact):.4g}"
+
+    # the attacker's half
+
+    def guess(self, view: ClientView, hints: Hints) -> Guess:
+        """Score one world from what a participant sees and holds."""
+        own, fresh = _mean(view, hints.own), _mean(view, hints.fresh)
+        scores: dict[str, float] = {}
+        figures = {"aggregated-loss": hints.aggregated_loss}
+        for where, data in hints.shadows.items():
+            loss = _mean(view, data)
+            figures[f"shadow-loss:{where}"] = loss
+            figures[f"difference-percent:{where}"] = difference(loss, hints.aggregated_loss)
+            found = {"loss": -loss, "own": own - loss, "fresh": fresh - loss}
+            found["paper"] = -figures[f"difference-percent:{where}"]
+            if "direction" in self.scores:
+                found["direction"] = _direction(view, data, hints.own)
+            scores |= {f"{name}:{where}": found[name] for name in self.scores}
+        return Guess(scores, figures)
+
+    # the comparison
+
+    def measure(self, guesses: Sequence[Guess], secrets: Sequence[Truth]) -> list[Reading]:
+        """The paper's figures in both kinds of world, then AUC, balanced accuracy and TPR of every score."""
+        present = np.array([s.present for s in secrets])
+        found = []
+        for name in guesses[0].figures:
+            values = np.array([g.figures[name] for g in guesses])
+            found.append(over_worlds(f"{name}:present", values[present].tolist()))
+            found.append(over_worlds(f"{name}:absent", values[~present].tolist()))
+        found.append(over_worlds("test-loss", [s.test_loss for s in secrets if s.present]))
+        found = [reading for reading in found if reading.n]
+        folds = np.array([s.pair for s in secrets]) % 2
+        for name in guesses[0].scores:
+            scores = np.array([g.scores[name] for g in guesses])
+            found += yes_or_no(name, scores, present, folds, secrets[0].ceiling)
+        return found
+
+
+def _wrong(what: str, fix: str) -> StudyError:
+    return StudyError(what, "client-inference", fix)
+
+
+def _mean(view: ClientView, data: Data) -> float:
+    return float(view.losses(data).double().mean())
+
+
+def _aggregated(world: World, view: ClientView) -> float:
+    """What the server sends round: the participants' test losses, weighted by examples as Flower does."""
+    tests = [c.test for c in world.federation.task.clients if c.test is not None]
+    return sum(_mean(view, t) * len(t) for t in tests) / sum(len(t) for t in tests)
+
+
+def _direction(view: ClientView, shadow: Data, own: Data) -> float:
+    """Cosine of the published change with the descent direction of the shadow loss, less the attacker's own."""
+    start = view.published[0]
+    change = view.weights.vector - start.vector
+    wanted = _gradient(view, start, own) - _gradient(view, start, shadow)
+    change = change[: len(wanted)]
+    return float(torch.nn.functional.cosine_similarity(change.double(), wanted.double(), dim=0))
+
+
+def _gradient(view: ClientView, weights: Weights, data: Data) -> torch.Tensor:
+    model = view.bench.model
+    write(model, weights)
+    model.eval()
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    total = [torch.zeros_like(p) for p in parameters]
+    for start in range(0, len(data), 128):
+        rows = slice(start, min(start + 128, len(data)))
+        loss = view.bench.loss(model(view.bench.inputs(data, rows)), view.bench.targets(data, rows))
+        for part, gradient in zip(total, torch.autograd.grad(loss, parameters), strict=True):
+            part += gradient * ((rows.stop - rows.start) / len(data))
+    return torch.cat([part.flatten() for part in total])

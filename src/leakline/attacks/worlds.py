@@ -1,0 +1,149 @@
+"""Paired worlds: the same federation with and without one client, everything else matched.
+
+A client's update of the first round depends on the initial model, its own data and its own random stream, and on
+nobody else. So one undefended federation, trained once and kept in the store, yields the published model of *every*
+world that differs only in who takes part, in the server's strategy or in a defence that acts at the server: its
+updates are put through `federate` again. Where that does not hold (several rounds, defences at the clients) both
+worlds are trained in full, once, under their content hashes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from leakline.data.base import Client, Data
+from leakline.defences import hooks_of
+from leakline.errors import ClientLost, StudyError
+from leakline.federation import Federation, State, federate, initial_weights, keep_all, keep_none
+from leakline.messages import Order, Update
+from leakline.strategies import Strategy
+from leakline.weights import Weights
+
+if TYPE_CHECKING:
+    from leakline.study.lab import Lab
+    from leakline.study.store import Run
+
+Absent = Literal["removed", "replaced"]
+STRIDE = 1000
+"""Between the seeds of worlds, so that cells with neighbouring seeds share none."""
+
+
+@dataclass(frozen=True)
+class World:
+    """One history: who took part, the models that were published, and whether the target was there."""
+
+    federation: Federation
+    published: tuple[Weights, ...]
+    present: bool
+    pair: int
+
+
+def pairs(lab: Lab, target: str, worlds: int, absent: Absent, rounds: int) -> Iterator[World]:
+    """The worlds of seed 0, 1, ...: each with the target, then without."""
+    for pair in range(worlds):
+        seed = lab.federation.seed + STRIDE * pair
+        inside = replace(lab.federation, seed=seed, rounds=rounds)
+        outside = without(inside, target, absent)
+        if replayable(inside):
+            start, updates = _first_updates(lab, inside, target)
+            for world, present in ((inside, True), (outside, False)):
+                yield World(world, (start, _replayed(world, start, updates)), present, pair)
+        else:
+            for world, present in ((inside, True), (outside, False)):
+                final = lab.variant(world).final_weights()
+                yield World(world, (initial_weights(world), final), present, pair)
+
+
+def without(federation: Federation, target: str, absent: Absent) -> Federation:
+    """The same federation without a client; or with one in its place that holds the server's validation data.
+
+    Removing a client also changes how many there are, and with it the noise's size: an attacker who does not know
+    the number learns something that no client-level promise hides. Replacing the client leaves the number alone.
+    """
+    others = tuple(c for c in federation.task.clients if c.name != target)
+    if absent == "replaced":
+        if federation.task.validation is None:
+            raise StudyError(
+                "nothing can take the target's place: the server holds no validation data",
+                "client-inference, absent = replaced",
+                "set server_validation = 0.5 in [data]",
+            )
+        others += (stand_in(target, federation.task.validation),)
+    if not others:
+        raise StudyError(f"without {target} nobody is left", "client-inference", "use two clients or more")
+    return replace(federation, task=replace(federation.task, clients=others))
+
+
+def stand_in(target: str, validation: Data) -> Client:
+    """Who takes the target's place: a client with the server's validation data and no test data."""
+    return Client(f"{target}.stand-in", validation)
+
+
+def replayable(federation: Federation) -> bool:
+    """Whether first updates alone decide what is published: one round, everybody there, server-side defences."""
+    server_side = all(set(hooks_of(d)) <= {"admit", "publish"} for d in federation.defences)
+    return federation.rounds == 1 and federation.sampling == "full" and server_side
+
+
+def bare(federation: Federation) -> Federation:
+    """The federation that trains the updates: no defence, plain averaging, the same work at the clients."""
+    strategy = Strategy(proximal=federation.strategy.proximal, warm_start=federation.strategy.warm_start)
+    return replace(federation, defences=(), strategy=strategy)
+
+
+def _first_updates(lab: Lab, inside: Federation, target: str) -> tuple[Weights, Mapping[str, Update]]:
+    """The initial model and everybody's first update, the stand-in's included: trained once for all defences."""
+    everybody = inside.task.clients
+    if inside.task.validation is not None:
+        everybody += (stand_in(target, inside.task.validation),)
+    source = bare(replace(inside, task=replace(inside.task, clients=everybody)))
+    run = lab.variant(source, keep=keep_all).run
+    names = {c.name for c in everybody}
+    kept = _kept(run, source)
+    if kept is None or set(kept[1]) != names:  # the run was there already, from a study that kept nothing
+        from leakline.runtimes.local import LocalTransport
+
+        with LocalTransport(source, lab.workers) as transport:
+            run.keep(next(federate(source, transport, keep=keep_all)))
+        kept = _kept(run, source)
+    if kept is None or set(kept[1]) != names:
+        missing = names - set(kept[1] if kept else ())
+        raise ClientLost(f"client {min(missing)} gave no usable update", "paired worlds", "mend it, then run again")
+    return kept
+
+
+def _kept(run: Run, federation: Federation) -> tuple[Weights, dict[str, Update]] | None:
+    """What a run kept of its first round, or None."""
+    from safetensors import safe_open
+
+    folder = run.path / "kept" / "round-0000"
+    if not (folder / "sent.safetensors").is_file():
+        return None
+    with safe_open(folder / "sent.safetensors", framework="pt") as file:
+        start = Weights(federation.wire, file.get_tensor("weights"))
+    updates = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        if path.name == "sent.safetensors":
+            continue
+        with safe_open(path, framework="pt") as file:
+            meta, delta = file.metadata(), start.like(file.get_tensor("delta"))
+        updates[meta["client"]] = Update(meta["client"], delta, int(meta["examples"]), int(meta["steps"]))
+    return start, updates
+
+
+@dataclass(frozen=True)
+class _Replay:
+    """A transport that answers with updates made before."""
+
+    updates: Mapping[str, Update]
+
+    def exchange(self, orders: Sequence[Order]) -> Iterator[Update]:
+        """The stored update of each client that is asked."""
+        answers: Iterable[Update] = (self.updates[order.client] for order in orders)
+        yield from answers
+
+
+def _replayed(federation: Federation, start: Weights, updates: Mapping[str, Update]) -> Weights:
+    return next(federate(federation, _Replay(updates), keep=keep_none, state=State(weights=start))).result

@@ -1,0 +1,97 @@
+"""LDP-SGD: each report is randomised at the client, on the sphere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+import torch
+
+from leakline.defences.base import Defence
+from leakline.mechanisms.sphere import printed_scale, project_ball, sphere_report, unbiased_scale
+from leakline.messages import Receipt, Turn, Update
+from leakline.privacy import Adjacency, Claim, NoClaim, Pure, Seat, Unit
+from leakline.weights import Weights
+
+if TYPE_CHECKING:
+    from leakline.federation import Federation
+
+
+@dataclass(frozen=True)
+class LdpSgd(Defence):
+    """Local DP by sampling the sphere: a report is a random direction that leans towards the update (paper 002).
+
+    ``clip`` bounds the update, which for one step of SGD is learning rate x gradient: the paper's L is
+    clip / learning_rate. The report leaves already scaled, so that the server's mean is unbiased and the server
+    stays plain; ``reading = "paper"`` uses the constant as printed, which is short by a factor d. ``radius``
+    projects the model onto a ball after the server's step (0: never), about the initial model; in the paper that
+    is the origin, where a CNN is dead. Losses and other figures are taken out of a report.
+    """
+
+    epsilon: float
+    clip: float = 1.0
+    radius: float = 0.0
+    reading: Literal["sound", "paper"] = "sound"
+
+    at = "model"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.epsilon < float("inf"):
+            raise ValueError(f"epsilon must be positive and finite: {self.epsilon}")
+        if not self.clip > 0:
+            raise ValueError(f"clip must be positive: {self.clip}")
+        if not self.radius >= 0:
+            raise ValueError(f"radius must not be negative: {self.radius}")
+
+    def release(self, update: Update, turn: Turn) -> Update:
+        """Report a scaled random direction in place of the update."""
+        change = update.delta.vector
+        report = sphere_report(change.cpu(), self.clip, self.epsilon, turn.noise()).mul_(self.scale(change.numel()))
+        return replace(update, metrics={}).with_delta(report.to(change.device, torch.float32))
+
+    def publish(self, change: Weights, cohort: Sequence[Receipt], turn: Turn) -> Weights:
+        """Keep the model within the ball."""
+        if not self.radius:
+            return change
+        moved = turn.memory.get("moved", torch.zeros_like(change.vector))
+        landed = project_ball(moved + change.vector, self.radius)
+        turn.memory["moved"] = landed
+        return change.like(landed - moved)
+
+    def scale(self, size: int) -> float:
+        """Length of a report of ``size`` values."""
+        scale = unbiased_scale if self.reading == "sound" else printed_scale
+        return scale(size, self.clip, self.epsilon)
+
+    def claim(self, federation: Federation, facts: Sequence[Mapping[str, float]] = ()) -> Claim | NoClaim:
+        """Pure epsilon per report, against the server itself; a client's reports add up."""
+        steps = most_steps(federation)
+        assumptions = ["a client sends one report a round; its reports compose: rounds x epsilon"]
+        if steps > 1:
+            assumptions.append(
+                f"up to {steps} local steps: what is reported is the whole local update, not one gradient as in "
+                "LDP-SGD (the promise holds for it too; set max_steps = 1 for the paper's algorithm)"
+            )
+        for other in federation.defences:
+            if type(other).split is not Defence.split:
+                return NoClaim(
+                    f"{type(other).__name__} makes a client send several reports a round",
+                    f"every single report is {self.epsilon:g}-DP",
+                )
+        return Claim(
+            unit=Unit.REPORT,
+            adjacency=Adjacency.REPLACE_ONE,
+            observer=Seat.SERVER,
+            events=(Pure(self.epsilon, times=federation.rounds),),
+            assumptions=tuple(assumptions),
+            outside=("the number of examples and of steps, and whether a client answered at all",),
+        )
+
+
+def most_steps(federation: Federation) -> int:
+    """The largest number of local steps that a client takes in a round."""
+    plan = federation.plan
+    sizes = [len(client.train) for client in federation.task.clients]
+    steps = max(plan.epochs * -(-n // min(plan.batch or n, n)) for n in sizes if n) if any(sizes) else 1
+    return min(steps, plan.max_steps) if plan.max_steps else steps

@@ -1,0 +1,1 @@
+"""The report: frames, tables, charts and one offline page, made from a store and nothing else."""

@@ -1,0 +1,82 @@
+"""Who judges a round's model: the server on its test data, or the clients on theirs, personal layers included."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from leakline.federation import Federation
+from leakline.leakage.interval import Interval, clopper_pearson
+from leakline.messages import Order, Round, Update
+from leakline.readings import Reading
+from leakline.runtimes.local import LocalTransport
+
+
+def judged(federation: Federation, transport: LocalTransport, round_: Round) -> list[Reading]:
+    """The utility of a round's model, by whoever the federation asks."""
+    return by_clients(federation, transport, round_) if federation.judges else by_server(federation, transport, round_)
+
+
+def by_server(federation: Federation, transport: LocalTransport, round_: Round) -> list[Reading]:
+    """Every figure on the server's test data; none where it has no data or not the whole model."""
+    test = federation.task.test
+    if test is None or federation.wire != federation.layout:
+        return []
+    figures = federation.objective.summary(transport.outputs(round_.result, test), test.y)
+    found = []
+    for name, value in figures.items():
+        low, high = _share(value, len(test)) if name == "accuracy" else (None, None)
+        found.append(
+            Reading(name, value, low, high, len(test), round=round_.index, better=_direction(federation, name))
+        )
+    return found
+
+
+def by_clients(federation: Federation, transport: LocalTransport, round_: Round) -> list[Reading]:
+    """Every figure as the mean over clients, and the headline and the loss of each client."""
+    orders = [Order(name, round_.index, round_.result, kind="evaluate") for name in federation.judges]
+    answers = [one for one in transport.exchange(orders) if isinstance(one, Update)]
+    found = []
+    for name in dict.fromkeys(name for one in answers for name in one.metrics):
+        values = {one.client: one.metrics[name] for one in answers if name in one.metrics}
+        mean, better = over_clients(list(values.values())), _direction(federation, name)
+        found.append(
+            Reading(
+                name, mean.value, mean.low, mean.high, mean.n, round=round_.index, better=better,
+                note="mean over clients",
+            )
+        )  # fmt: skip
+        if name in (federation.objective.headline, "loss"):
+            found += [Reading(name, v, round=round_.index, client=c, better=better) for c, v in values.items()]
+    return found
+
+
+def over_clients(values: Sequence[float]) -> Interval:
+    """Mean over clients with a 95 % t-interval: what another set of such clients might have given."""
+    from scipy.special import stdtrit
+
+    n = len(values)
+    mean = sum(values) / n
+    if n < 2 or not math.isfinite(mean):
+        return Interval(mean, mean, mean, n, "t over clients")
+    sd = math.sqrt(sum((v - mean) ** 2 for v in values) / (n - 1))
+    half = float(stdtrit(n - 1, 0.975)) * sd / math.sqrt(n)
+    return Interval(mean, mean - half, mean + half, n, "t over clients")
+
+
+def out_of_patience(losses: Sequence[float], patience: int) -> bool:
+    """Whether the loss has not fallen below its best for ``patience`` rounds (0: never)."""
+    if not patience or not losses:
+        return False
+    known = [value if math.isfinite(value) else math.inf for value in losses]
+    return len(known) - 1 - known.index(min(known)) >= patience
+
+
+def _direction(federation: Federation, name: str) -> str:
+    facts = federation.objective.facts
+    return "higher" if name not in facts or facts[name].higher_is_better else "lower"
+
+
+def _share(value: float, n: int) -> tuple[float, float]:
+    found = clopper_pearson(round(value * n), n)
+    return found.low, found.high

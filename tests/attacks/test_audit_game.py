@@ -1,0 +1,364 @@
+"""The audit game against closed forms: what it must find, what it must never claim, and bugs that it must catch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+import torch
+
+from leakline.attacks.audit import Audit, Fixed, Question, audit, canary, composed_epsilon, judge, workbench
+from leakline.attacks.audit.channel import PublishChannel, ReleaseChannel, small
+from leakline.attacks.audit.distinguishers import cosine_rule, report_ratio
+from leakline.attacks.audit.game import not_random
+from leakline.cards import formal_card
+from leakline.defences import AdaptiveClip, Defence, GaussianRelease, GlobalDP, LdpSgd, PercentileGaussian
+from leakline.federation import Federation
+from leakline.leakage import ErrorCounts, count_errors, flip_epsilon, lower_bound, point_epsilon, pool
+from leakline.mechanisms import add_gaussian, clip_norm
+from leakline.mechanisms.sphere import report_cosines
+from leakline.messages import Receipt, Turn, Update
+from leakline.privacy import Adjacency, Claim, Gaussian, NoClaim, Seat, Unit, gdp_epsilon, gdp_mu
+from leakline.randomness import SeededNoise
+from leakline.weights import Weights
+
+# --- oracles ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("r", [1.0, 0.9, 0.75, 0.5, 0.25])
+def test_the_flip_audit_finds_the_closed_form(r: float) -> None:
+    rng = np.random.default_rng(int(100 * r))
+    bits = np.arange(2_000_000) % 2 == 1
+    cosines = report_cosines(-1.0, (r, r), bits, 10_650, 4.0, rng)
+    counts = count_errors(cosine_rule(cosines), bits)
+    assert point_epsilon(counts) == pytest.approx(flip_epsilon(4.0, r), abs=0.04)
+    assert lower_bound(counts).low < flip_epsilon(4.0, r) + 1e-3
+    assert lower_bound(counts).low > flip_epsilon(4.0, r) - 0.06
+
+
+@pytest.mark.parametrize(("degrees", "expected"), [(90, 3.98), (30, 3.75), (10, 3.52)])
+def test_the_region_reaches_epsilon_at_any_angle_where_the_cosine_rule_does_not(degrees: int, expected: float) -> None:
+    lows, cosine_rule_finds = [], []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        bits = np.arange(40_000) % 2 == 1
+        cosines = report_cosines(math.cos(math.radians(degrees)), (1.0, 1.0), bits, 500, 4.0, rng)
+        counts = count_errors(report_ratio(cosines, (1.0, 1.0), 4.0) > 0, bits)
+        lows.append(lower_bound(counts).low)
+        cosine_rule_finds.append(point_epsilon(count_errors(cosine_rule(cosines), bits)))
+    # The expected figures came from single audits, whose bounds scatter by about a tenth.
+    assert np.mean(lows) == pytest.approx(expected, abs=0.25)
+    assert max(lows) < 4.05
+    assert np.mean(cosine_rule_finds) < {90: 1.2, 30: 0.45, 10: 0.2}[degrees]
+
+
+def test_the_worked_example_of_paper_002_is_2_08() -> None:
+    assert point_epsilon(ErrorCounts(10, 100, 20, 100)) == pytest.approx(2.0794, abs=1e-3)
+
+
+def test_the_bound_exceeds_the_truth_in_at_most_5_percent_of_1000_audits() -> None:
+    epsilon, over, biased = 2.0, 0, 0
+    rng = np.random.default_rng(3)
+    for _ in range(1000):
+        bits = np.arange(4_000) % 2 == 1
+        cosines = report_cosines(-1.0, (1.0, 1.0), bits, 100, epsilon, rng)
+        counts = count_errors(cosine_rule(cosines), bits)
+        over += lower_bound(counts, confidence=0.95).low > epsilon
+        biased += point_epsilon(counts) > epsilon
+    assert over <= 50
+    assert biased > 600  # eq. (3) takes the larger of two logs: more often above the truth than below
+
+
+def test_composition_of_one_release_is_the_plain_bound() -> None:
+    counts = ErrorCounts(100, 1000, 120, 1000)
+    assert composed_epsilon(counts, 1, 1e-5, 0.95) == pytest.approx(lower_bound(counts, 1e-5).low)
+
+
+def test_composed_bounds_never_exceed_what_a_composition_promises() -> None:
+    # Gaussian with mu = 1 per release, errors exactly at their expectation.
+    from scipy.stats import norm
+
+    n, p = 10**7, norm.cdf(-0.5)
+    counts = ErrorCounts(round(n * p), n, round(n * p), n)
+    for releases in (1, 5, 50):
+        found = composed_epsilon(counts, releases, 1e-5, 0.95)
+        assert 0 < found < gdp_epsilon(math.sqrt(releases), 1e-5)
+    assert composed_epsilon(counts, 50, 1e-5, 0.95) > 3 * composed_epsilon(counts, 5, 1e-5, 0.95)
+
+
+# --- correct mechanisms ----------------------------------------------------------------------------------------------
+
+
+def play(stack: Sequence[Defence] | Federation, trials: int = 8_000, **settings: object):  # type: ignore[no-untyped-def]
+    return audit(stack, trials=trials, **({"noise": "seeded"} | settings if not isinstance(stack, Federation) else {}))
+
+
+@pytest.mark.parametrize(
+    ("defence", "quantity", "truth"),
+    [
+        (GlobalDP(1.0, 1.0), "mu", 1.0), (GlobalDP(2.0, 0.1, at="model"), "mu", 0.5),
+        (GaussianRelease(2.0, 3.0), "mu", 1.0), (LdpSgd(2.0), "epsilon", 2.0),
+        (AdaptiveClip(1.0, 1.0), "mu", 1.0),
+    ],
+)  # fmt: skip
+def test_correct_defences_are_measured_close_to_their_promise_and_below_it(
+    defence: Defence, quantity: str, truth: float
+) -> None:
+    found = play([defence], 5_000)
+    assert not found.broken
+    main = next(f for f in found.findings if f.question.situation == "canary" and f.quantity == quantity)
+    assert main.question.promised == pytest.approx(truth)
+    assert 0.6 * truth < main.low <= truth
+    assert main.ceiling > truth
+    assert len({f.question.situation for f in found.findings}) >= 2
+
+
+def test_rounds_compose_on_the_card() -> None:
+    one, ten = play([GaussianRelease(2.0, 1.0)], 4_000), play([GaussianRelease(2.0, 1.0)], 4_000, rounds=10)
+    assert ten.card.promises[0].mu == pytest.approx(math.sqrt(10))
+    by_measure = {r.measure: r for r in ten.card.measured}
+    assert by_measure["mu:client"].low == pytest.approx(math.sqrt(10) * one.card.measured[0].low)
+    pure = play([LdpSgd(1.0)], 4_000, rounds=10)
+    (reading,) = pure.card.measured
+    assert reading.low is not None
+    assert 7 < reading.low <= 10
+    assert "10 releases" in reading.note
+
+
+def test_at_most_1_percent_false_alarms_in_300_audits_of_exact_gaussian_and_pure_mechanisms() -> None:
+    rng = np.random.default_rng(8)
+    alarms = 0
+    for i in range(300):
+        bits = np.arange(10_000) % 2 == 1
+        mu = (0.5, 1.0, 2.0)[i % 3]
+        scores = rng.standard_normal(10_000) + np.where(bits, mu / 2, -mu / 2)
+        asked = Question("x", Seat.SERVER, "client", "canary", "mu", mu)
+        level = 1 - 0.01 / 6  # as in an audit of three games with two bounds each
+        alarms += any(f.broken for f in judge(scores, bits, asked, level, 1e-5))
+        side = report_cosines(-1.0, (1.0, 1.0), bits, 50, mu, rng)
+        asked = Question("x", Seat.SERVER, "report", "canary", "pure", mu)
+        alarms += any(f.broken for f in judge(side[1], bits, asked, level, 0.0))
+    assert alarms <= 3
+
+
+@pytest.mark.slow
+def test_at_most_1_percent_false_alarms_in_300_audits_through_real_hooks() -> None:
+    alarms = 0
+    for seed in range(300):
+        defence = (GaussianRelease(2.0, 1.0), LdpSgd(2.0), GlobalDP(1.0, 1.0))[seed % 3]
+        alarms += bool(play([defence], 2_000, seed=seed).broken)
+    assert alarms <= 3
+
+
+# --- ten planted bugs ------------------------------------------------------------------------------------------------
+
+
+class HalvedNoise(GaussianRelease):
+    def release(self, update: Update, turn: Turn) -> Update:
+        return update.with_delta(
+            add_gaussian(clip_norm(update.delta.vector, self.clip), self.noise_multiplier * self.clip / 2, turn.noise())
+        )
+
+
+class ShortNoise(GaussianRelease):
+    def release(self, update: Update, turn: Turn) -> Update:
+        std = 0.9 * self.noise_multiplier * self.clip
+        return update.with_delta(add_gaussian(clip_norm(update.delta.vector, self.clip), std, turn.noise()))
+
+
+class NoClip(GlobalDP):
+    def admit(self, updates, turn):  # type: ignore[no-untyped-def]
+        return updates
+
+
+class ClipAfterNoise(GaussianRelease):
+    def release(self, update: Update, turn: Turn) -> Update:
+        noised = add_gaussian(update.delta.vector, self.noise_multiplier * self.clip, turn.noise())
+        return update.with_delta(clip_norm(noised, self.clip))
+
+
+class NoiseDrawnOnce(GlobalDP):
+    def publish(self, change: Weights, cohort: Sequence[Receipt], turn: Turn) -> Weights:
+        if "noise" not in turn.memory:
+            turn.memory["noise"] = turn.noise().normal(change.vector.numel()).float()
+        return change.like(change.vector + turn.memory["noise"] * self.noise_multiplier * self.clip / len(cohort))
+
+
+class WrongNumber(GlobalDP):
+    def publish(self, change: Weights, cohort: Sequence[Receipt], turn: Turn) -> Weights:
+        std = self.noise_multiplier * self.clip / turn.expected  # the invited, not those who answered
+        return change.like(add_gaussian(change.vector, std, turn.noise()))
+
+
+class SeededByRound(GaussianRelease):
+    def release(self, update: Update, turn: Turn) -> Update:
+        noise = SeededNoise(turn.stream("noise"))
+        std = self.noise_multiplier * self.clip
+        return update.with_delta(add_gaussian(clip_norm(update.delta.vector, self.clip), std, noise))
+
+
+class BareBuffers(GlobalDP):
+    def publish(self, change: Weights, cohort: Sequence[Receipt], turn: Turn) -> Weights:
+        size = sum(e.size for e in change.layout.entries if not e.buffer)
+        std = self.noise_multiplier * self.clip / len(cohort)
+        noised = add_gaussian(change.vector[:size], std, turn.noise())
+        return change.like(torch.cat([noised, change.vector[size:]]))
+
+
+class WrongDelta(GaussianRelease):
+    """Calibrated for epsilon = 4 at delta = 0.01, sold as epsilon = 4 at delta = 1e-5."""
+
+    def claim(self, federation: Federation, facts: Sequence[Mapping[str, float]] = ()) -> Claim | NoClaim:
+        honest = super().claim(federation, facts)
+        assert isinstance(honest, Claim)
+        return replace(honest, events=(Gaussian(gdp_mu(4.0, 1e-5), times=federation.rounds),))
+
+
+class SamplingThatIsNot(GlobalDP):
+    def claim(self, federation: Federation, facts: Sequence[Mapping[str, float]] = ()) -> Claim | NoClaim:
+        honest = super().claim(federation, facts)
+        assert isinstance(honest, Claim)
+        return replace(honest, events=(Gaussian(1 / self.noise_multiplier, times=federation.rounds, rate=0.05),))
+
+
+BUGS = {
+    "noise halved": (HalvedNoise(2.0, 1.0), 8_000, {}),
+    "noise 10 % short": (ShortNoise(2.0, 1.0), 20_000, {}),
+    "no clip": (NoClip(1.0, 1.0), 4_000, {}),
+    "clip after noise": (ClipAfterNoise(2.0, 1.0), 4_000, {}),
+    "noise drawn once": (NoiseDrawnOnce(1.0, 1.0), 4_000, {}),
+    "wrong n after dropout": (WrongNumber(1.0, 1.0), 8_000, {}),
+    "seeded noise": (SeededByRound(2.0, 1.0), 4_000, {"noise": "secret"}),
+    "un-noised buffers": (BareBuffers(1.0, 1.0), 4_000, {}),
+    "wrong delta": (WrongDelta(2 / gdp_mu(4.0, 0.01), 1.0), 8_000, {}),
+    "sampling claimed but not done": (SamplingThatIsNot(1.0, 1.0), 4_000, {"rounds": 100}),
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_planted_bugs_are_caught(bug: str) -> None:
+    defence, trials, settings = BUGS[bug]
+    found = play([defence], trials, **settings)
+    assert found.broken, f"{bug} was not caught"
+    assert found.broken[0].startswith("BROKEN")
+    assert any("BROKEN" in text for _, text in found.card.rows())
+
+
+# --- heuristics, determinism, bad input ------------------------------------------------------------------------------
+
+
+def test_percentile_noise_leaks_without_bound_as_the_update_grows() -> None:
+    bench = small(workbench([PercentileGaussian(5.0)], noise="seeded"))
+    channel = ReleaseChannel(bench)
+    lows = []
+    for size in (1.0, 5.0, 25.0, 1000.0):
+        pair = canary(channel.layout, where="one value", size=size)
+        bits = np.arange(4_000) % 2 == 1
+        views = torch.stack([channel.see(pair.one if b else pair.zero, i) for i, b in enumerate(bits.tolist())])
+        score = (views.double() @ pair.direction).numpy()
+        lows.append(lower_bound(count_errors(score >= (1 + size) / 2, bits)).low)
+    assert lows[0] == 0.0
+    assert lows[0] < lows[1] < lows[2] < lows[3]
+    assert lows[3] > 6  # every guess right: the ceiling of 2,000 trials per world
+    found = play([PercentileGaussian(5.0)], 4_000)
+    assert not found.broken
+    assert "none (heuristic)" in dict(found.card.rows())["promise"]
+
+
+@pytest.mark.parametrize("stack", [[], [GlobalDP(0.0, 1.0)], [PercentileGaussian(0.0)]])
+def test_a_stack_without_randomness_is_reported_not_crashed_on(stack: list[Defence]) -> None:
+    found = play(stack, 4_000)
+    assert found.findings[0].low == math.inf
+    assert "deterministic: epsilon = infinity" in found.findings[0].note
+    assert not found.broken  # nothing was promised
+
+
+def test_a_promise_is_not_held_against_another_seat() -> None:
+    found = play([GlobalDP(1.0, 1.0)], 4_000, seat="server")
+    assert found.findings[0].low == math.inf  # the server sees bare updates
+    assert not found.broken  # and was never promised anything
+    assert "seen by the server" in found.card.measured[0].measure
+
+
+def test_a_gaussian_that_claims_little_is_caught_by_a_plain_function_too() -> None:
+    rng = torch.Generator().manual_seed(0)
+    channel = Fixed(lambda change, trial: clip_norm(change, 1.0) + torch.randn(16, generator=rng))
+    assert not_random(channel, canary(channel.layout, Adjacency.REPLACE_ONE)) == ""
+    still = Fixed(lambda change, trial: clip_norm(change, 1.0))
+    assert "deterministic" in not_random(still, canary(still.layout))
+
+
+def test_dropouts_and_parts_reach_the_real_server() -> None:
+    bench = small(workbench([GlobalDP(0.0, 1.0)]))
+    change = canary(bench.wire).one
+    full, fewer = PublishChannel(bench), PublishChannel(bench, dropped=1)
+    # One of three, then one of two clipped updates: lengths 1/3 and 1/2 along the canary.
+    direction = change / change.norm()
+    assert float(full.see(change, 0) @ direction) == pytest.approx(1 / 3, abs=1e-4)
+    assert float(fewer.see(change, 0) @ direction) == pytest.approx(1 / 2, abs=1e-4)
+
+
+def test_too_few_trials_say_how_many_would_do() -> None:
+    with pytest.raises(ValueError, match="take at least"):
+        Audit(trials=50)
+    with pytest.raises(ValueError, match="confidence"):
+        Audit(confidence=1.0)
+
+
+def test_pooled_counts_bound_what_averages_overstate() -> None:
+    rng = np.random.default_rng(4)
+    counts = []
+    for _ in range(10):
+        bits = np.arange(10_000) % 2 == 1
+        counts.append(count_errors(cosine_rule(report_cosines(-1.0, (1.0, 1.0), bits, 100, 4.0, rng)), bits))
+    assert lower_bound(pool(counts)).low < 4.0 < np.mean([point_epsilon(c) for c in counts]) + 0.1
+
+
+def test_the_card_says_how_it_was_measured() -> None:
+    found = play([GaussianRelease(2.0, 1.0)], 4_000)
+    text = dict(found.card.rows())["measured"]
+    assert "trials" in text
+    assert "could certify" in text
+    assert "small copy of the wire" in text
+    formal = formal_card("x", workbench([GaussianRelease(2.0, 1.0)]), 1e-5)
+    assert found.card.promises == formal.promises
+
+
+# --- one record ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PerExample(Defence):
+    """A bare DP-SGD step: clip each example's gradient to 1, sum, noise z * short, divide by the batch."""
+
+    z: float
+    short: float = 1.0
+
+    def gradient(self, model, x, y, loss, turn):  # type: ignore[no-untyped-def]
+        parameters = list(model.parameters())
+        total = [torch.zeros_like(p) for p in parameters]
+        noise = turn.noise(f"step {turn.memory.setdefault('steps', 0)}")
+        for i in range(len(x)):
+            found = torch.autograd.grad(loss(model(x[i : i + 1]), y[i : i + 1]), parameters)
+            length = math.sqrt(sum(float(g.pow(2).sum()) for g in found))
+            for t, g in zip(total, found, strict=True):
+                t += g * min(1.0, 1.0 / max(length, 1e-12))
+        for p, t in zip(parameters, total, strict=True):
+            drawn = noise.normal(t.numel()).float().view(t.shape) * self.z * self.short
+            p.grad = (t + drawn) / len(x)
+        return torch.zeros(())
+
+    def claim(self, federation, facts=()):  # type: ignore[no-untyped-def]
+        return Claim(Unit.RECORD, Adjacency.ADD_REMOVE, Seat.SERVER, (Gaussian(1 / self.z, times=federation.rounds),))
+
+
+def test_a_record_is_audited_through_real_training() -> None:
+    honest = play([PerExample(2.0)], 8_000)
+    (main, *_) = honest.findings
+    assert main.question.promised == pytest.approx(1.0)  # exchanging a record: twice 1 / z
+    assert 0.5 < main.low <= 1.0
+    assert not honest.broken
+    assert play([PerExample(2.0, short=0.5)], 8_000).broken

@@ -1,0 +1,268 @@
+"""Client inference: the paper's arithmetic, a planted leak, shuffled secrets, matched worlds, bad input."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from leakline.attacks import MENU, ClientInference
+from leakline.attacks.client_inference import Guess, Truth, difference
+from leakline.attacks.worlds import bare, pairs, replayable, without
+from leakline.data.base import Client, Data, Task
+from leakline.defences import GlobalDP, MetricPrivacy
+from leakline.errors import StudyError
+from leakline.federation import Federation
+from leakline.messages import Update
+from leakline.readings import Reading
+from leakline.strategies import Strategy, fedavg, fedmedian, fedopt, fedprox
+from leakline.study.lab import Lab, examine, train_run
+from leakline.study.store import Store
+from leakline.training import Plan
+from leakline.weights import Weights
+
+
+def net() -> nn.Module:
+    return nn.Sequential(nn.Linear(8, 6), nn.Tanh(), nn.Linear(6, 2))
+
+
+def some_data(rng: np.random.Generator, n: int, flip: bool = False) -> Data:
+    x = rng.normal(size=(n, 8)).astype(np.float32)
+    y = (x[:, 0] > 0).astype(np.int64)
+    return Data(torch.from_numpy(x), torch.from_numpy(1 - y if flip else y))
+
+
+def federation(*defences: GlobalDP, strategy: Strategy | None = None, n: int = 3, **more: object) -> Federation:
+    """The last client has the labels the other way round: whether it is there shows."""
+    rng = np.random.default_rng(0)
+    clients = tuple(Client(f"c{i}", some_data(rng, 40, i == n - 1), some_data(rng, 12, i == n - 1)) for i in range(n))
+    task = Task(clients, some_data(rng, 30), some_data(rng, 30), ("a", "b"))
+    plan = Plan(epochs=3, batch=10, learning_rate=0.3)
+    values: dict[str, object] = {"rounds": 1, "noise": "seeded", **more}
+    return Federation(task, net, plan, strategy or fedavg(), defences, **values)  # type: ignore[arg-type]
+
+
+def lab_of(world: Federation, folder: Path) -> Lab:
+    store = Store(folder)
+    return Lab(world, store, train_run(store, world, workers=1), workers=1)
+
+
+def value(readings: Iterable[Reading], measure: str) -> Reading:
+    return next(r for r in readings if r.measure == measure)
+
+
+# --- the paper's arithmetic ------------------------------------------------------------------------------------
+
+PRINTED = {
+    "9": ((1.032, 3.603, 1.135), (1.182, 4.848, 1.506), (12.719, 25.679, 24.631)),
+    "10": ((0.595, 0.743, 0.756), (0.599, 0.807, 0.853), (0.598, 7.936, 11.320)),
+    "D.13": ((0.897, 0.969, 0.945), (1.118, 1.115, 1.211), (19.782, 13.105, 21.965)),
+    "D.14": ((1.068, 2.079, 1.393), (1.188, 2.911, 1.880), (10.129, 28.587, 25.888)),
+    "D.15": ((1.032, 1.846, 1.163), (1.182, 2.681, 1.548), (12.719, 31.173, 24.820)),
+    "D.16": ((0.795, 0.949, 0.815), (0.895, 1.170, 0.957), (11.150, 18.861, 14.888)),
+}
+
+
+@pytest.mark.parametrize("table", PRINTED)
+def test_the_statistic_reproduces_the_printed_percentages(table: str) -> None:
+    """Losses are printed to three digits: half a unit in either moves the percentage by 0.05 (1 + l_a / l_s) / l_s."""
+    for aggregated, shadow, percent in zip(*PRINTED[table], strict=True):
+        slack = 0.05 * (1 + aggregated / shadow) / shadow + 5e-4
+        assert difference(shadow, aggregated) == pytest.approx(percent, abs=slack)
+
+
+# --- what it must find, and what it must not ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class OnlyTheTarget:
+    """A planted leak: the published model is the target's own, whenever it takes part."""
+
+    even = False
+
+    def __call__(self, updates: Iterable[Update]) -> Weights:
+        held = {u.client: u.delta for u in updates}
+        return held.get("c2") or held["c0"]
+
+
+def test_a_planted_leak_is_found_for_certain(tmp_path: Path) -> None:
+    attack = ClientInference(worlds=10, shadow=0.25, scores=("loss", "own", "paper", "direction"))
+    readings = examine(attack, lab_of(federation(strategy=Strategy(OnlyTheTarget())), tmp_path))
+    for name in ("loss:inside", "own:inside", "loss:disjoint", "direction:inside"):
+        assert value(readings, f"auc:{name}").value == 1
+        assert value(readings, f"balanced-accuracy:{name}").value == 1
+        for fpr in (0.01, 0.1):
+            hits = value(readings, f"tpr@fpr={fpr}:{name}")
+            assert hits.value == 1
+            assert hits.low == pytest.approx(0.025 ** (1 / 10))  # Clopper-Pearson of 10 out of 10
+
+
+def test_shuffled_secrets_score_as_chance(tmp_path: Path) -> None:
+    """Mean AUC of 400 shuffles: sd of one is sqrt((n0 + n1 + 1) / (12 n0 n1)); 4 sd of the mean fail 6 in 1e5."""
+    attack = ClientInference(worlds=8, shadow=0.25, scores=("loss",), shadows=("inside",))
+    lab = lab_of(federation(), tmp_path)
+    challenges = list(attack.challenges(lab))
+    guesses = [attack.guess(c.view, c.hints) for c in challenges]
+    rng = np.random.default_rng(1)
+    areas, inside = [], 0
+    for _ in range(400):
+        shuffled = [replace(challenges[i].secret, pair=j // 2) for j, i in enumerate(rng.permutation(16))]
+        if any(len({s.present for s in shuffled if s.pair % 2 == fold}) == 1 for fold in (0, 1)):
+            continue  # nothing to learn a threshold from: 4 in 12870 shuffles
+        area = value(attack.measure(guesses, shuffled), "auc:loss:inside")
+        areas.append(area.value)
+        assert area.low is not None
+        assert area.high is not None
+        inside += area.low <= 0.5 <= area.high
+    sd = math.sqrt(17 / (12 * 8 * 8))
+    assert np.mean(areas) == pytest.approx(0.5, abs=4 * sd / math.sqrt(len(areas)))
+    assert inside / len(areas) > 0.8  # DeLong on 8 + 8 worlds is a little short of its 95 %
+
+
+def test_two_worlds_without_a_difference_cannot_be_told_apart() -> None:
+    """Scores that know nothing, 300 worlds: the AUC is off by more than 4 sd with probability 6e-5."""
+    rng = np.random.default_rng(2)
+    attack = ClientInference(worlds=300, scores=("loss",), shadows=("inside",))
+    guesses = [Guess({"loss:inside": float(v)}, {"aggregated-loss": 1.0}) for v in rng.normal(size=600)]
+    secrets = [Truth(i % 2 == 0, i // 2, "no formal ceiling") for i in range(600)]
+    readings = attack.measure(guesses, secrets)
+    sd = math.sqrt(601 / (12 * 300 * 300))
+    assert value(readings, "auc:loss:inside").value == pytest.approx(0.5, abs=4 * sd)
+    assert value(readings, "balanced-accuracy:loss:inside").value == pytest.approx(0.5, abs=4 * 0.5 / math.sqrt(600))
+
+
+def test_enough_noise_hides_the_client_and_the_ceiling_says_so(tmp_path: Path) -> None:
+    attack = ClientInference(worlds=8, shadow=0.25, scores=("own",), absent="replaced")
+    noisy = federation(GlobalDP(2.0, 1.0), strategy=fedavg(weighting="even"))
+    reading = value(examine(attack, lab_of(noisy, tmp_path)), "auc:own:inside")
+    assert "formal ceiling of TPR - FPR 0.3829" in reading.note  # replace-one: mu = 2 / z = 1, erf(1 / sqrt 8)
+    removed = replace(attack, absent="removed")
+    assert "0.1974" in value(examine(removed, lab_of(noisy, tmp_path)), "auc:own:inside").note  # mu = 1 / z
+    metric = federation(MetricPrivacy(2.0, 1.0), strategy=fedavg(weighting="even"))
+    assert value(examine(attack, lab_of(metric, tmp_path)), "auc:own:inside").note == "no formal ceiling"
+
+
+def test_wrecked_models_do_not_break_the_comparison() -> None:
+    attack = ClientInference(worlds=2, scores=("loss",), shadows=("inside",))
+    guesses = [Guess({"loss:inside": v}, {"aggregated-loss": v}) for v in (math.nan, 1.0, -math.inf, 2.0)]
+    readings = attack.measure(guesses, [Truth(i % 2 == 0, i // 2, "") for i in range(4)])
+    assert all(math.isfinite(r.value) for r in readings)
+    assert value(readings, "auc:loss:inside").value == 0
+
+
+# --- the worlds --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("absent", ["removed", "replaced"])
+@pytest.mark.parametrize(
+    "world",
+    [
+        federation(GlobalDP(0.5, 1.0), strategy=fedavg(weighting="even")),
+        federation(MetricPrivacy(0.5, 1.0, reading="paper"), strategy=fedmedian()),
+        federation(strategy=fedprox(0.5)),
+    ],
+    ids=["global-dp", "metric-privacy", "fedprox"],
+)
+def test_replayed_worlds_are_the_trained_ones(world: Federation, absent: str, tmp_path: Path) -> None:
+    """Clients that train together or one by one differ by rounding; everything else must be the same."""
+    lab = lab_of(world, tmp_path)
+    assert replayable(world)
+    for found in pairs(lab, "c2", 2, absent, 1):  # type: ignore[arg-type]
+        trained = lab.variant(found.federation).final_weights()
+        assert torch.allclose(found.published[-1].vector, trained.vector, atol=1e-5)
+        names = [c.name for c in found.federation.task.clients]
+        assert ("c2" in names) == found.present
+        assert len(names) == (3 if found.present or absent == "replaced" else 2)
+
+
+def test_a_second_defence_trains_no_new_world(tmp_path: Path) -> None:
+    attack = ClientInference(worlds=3, shadow=0.25, scores=("loss",))
+    plain, guarded = federation(), federation(GlobalDP(0.01, 5.0))
+    examine(attack, lab_of(plain, tmp_path))
+    before = {p.name for p in (tmp_path / "runs").iterdir()}
+    lab = lab_of(guarded, tmp_path)
+    examine(attack, lab)
+    assert {p.name for p in (tmp_path / "runs").iterdir()} - before == {lab.run.key}
+
+
+def test_the_same_seed_gives_the_same_scores(tmp_path: Path) -> None:
+    attack = ClientInference(worlds=2, shadow=0.25)
+    world = federation(GlobalDP(0.5, 1.0))
+    assert examine(attack, lab_of(world, tmp_path / "a")) == examine(attack, lab_of(world, tmp_path / "b"))
+
+
+def test_several_rounds_are_trained_in_full(tmp_path: Path) -> None:
+    world = federation(rounds=2)
+    assert not replayable(world)
+    readings = examine(ClientInference(worlds=2, rounds=2, shadow=0.25), lab_of(world, tmp_path))
+    assert value(readings, "auc:loss:inside").n == 4
+
+
+def test_what_the_source_of_updates_keeps() -> None:
+    source = bare(federation(GlobalDP(1, 1), strategy=fedprox(0.5)))
+    assert source.defences == ()
+    assert source.strategy == fedprox(0.5)
+    assert bare(federation(strategy=fedmedian())).strategy == fedavg()
+    assert bare(federation(strategy=fedopt())).strategy.warm_start
+
+
+def test_the_shadow_sets_are_where_they_should_be(tmp_path: Path) -> None:
+    world = federation()
+    target = world.clients["c2"]
+    assert target.test is not None
+    trained = {row.tobytes() for row in target.train.x.numpy()}
+    unseen = {row.tobytes() for row in target.test.x.numpy()}
+    for challenge in ClientInference(worlds=2, shadow=0.1).challenges(lab_of(world, tmp_path)):
+        rows = {k: {r.tobytes() for r in d.x.numpy()} for k, d in challenge.hints.shadows.items()}
+        fresh = {r.tobytes() for r in challenge.hints.fresh.x.numpy()}
+        assert {k: len(v) for k, v in rows.items()} == {"inside": 4, "disjoint": 4}
+        assert rows["inside"] <= trained
+        assert rows["disjoint"] <= unseen
+        assert fresh == unseen - rows["disjoint"]
+
+
+# --- bad input ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("attack", "world", "message"),
+    [
+        (ClientInference(target="c9"), federation(), "'c9' is not in the federation"),
+        (ClientInference(attacker="nobody"), federation(), "'nobody' is not in the federation"),
+        (ClientInference(target="c1", attacker="c1"), federation(), "cannot attack itself"),
+        (ClientInference(), federation(n=1), "one client"),
+        (ClientInference(shadow=0.01), federation(), "leaves no data"),
+        (ClientInference(shadow=0.5), federation(), "hold.*12 examples that nobody trains on"),
+        (ClientInference(), federation(sampling="poisson", participation=0.5), "sampled"),
+        (ClientInference(), federation(MetricPrivacy(0.01, 5), n=2), "without c1 cannot be.*compares clients"),
+    ],
+)
+def test_refused_before_training(attack: ClientInference, world: Federation, message: str) -> None:
+    with pytest.raises(StudyError, match=message):
+        attack.check(world)
+
+
+def test_nobody_to_take_the_targets_place() -> None:
+    world = federation()
+    world = replace(world, task=replace(world.task, validation=None))
+    with pytest.raises(StudyError, match="validation data"):
+        without(world, "c2", "replaced")
+    with pytest.raises(StudyError, match="validation data"):
+        ClientInference(absent="replaced").check(world)
+
+
+def test_a_good_federation_passes() -> None:
+    ClientInference(shadow=0.25).check(federation(MetricPrivacy(0.01, 5)))
+    assert MENU["client-inference"] is ClientInference
+
+
+@pytest.mark.parametrize("values", [{"shadow": 0.0}, {"shadow": 1.0}, {"worlds": 1}, {"rounds": 0}, {"scores": ()}])
+def test_wrong_settings(values: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="must|needed"):
+        ClientInference(**values)  # type: ignore[arg-type]

@@ -1,0 +1,219 @@
+"""What every defence on the menu must do, through the hooks and through a whole federation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+import torch
+
+import tiny
+from leakline.defences import MENU, Defence, hooks_of
+from leakline.messages import Order, Receipt
+from leakline.privacy import Claim, NoClaim, account
+from leakline.strategies import MENU as STRATEGIES
+
+EVEN = STRATEGIES["fedavg"](weighting="even")
+
+
+@dataclass(frozen=True)
+class Example:
+    """How a contract makes one: ordinary settings, settings under which it does nothing, settings by strength."""
+
+    ordinary: dict[str, Any]
+    nothing: dict[str, Any] | None
+    """None: it has no setting of strength zero."""
+    weaker_to_stronger: tuple[dict[str, Any], ...] = ()
+    """Empty: it promises nothing."""
+    samples: bool = True
+    """Whether a round may have any number of clients, none included."""
+    draws: bool = True
+    """Whether it draws noise at all."""
+    needs: dict[str, Any] = field(default_factory=dict)
+    """What its federation must have."""
+
+
+def scaled(**fixed: Any) -> tuple[dict[str, Any], ...]:
+    return tuple({**fixed, "noise_multiplier": z} for z in (0.1, 1.0, 10.0))
+
+
+EXAMPLES = {
+    "global-dp": Example(
+        {"noise_multiplier": 1.0, "clip": 0.5}, {"noise_multiplier": 0.0, "clip": 1e6}, scaled(clip=0.5)
+    ),
+    "adaptive-clip": Example(
+        {"noise_multiplier": 1.0, "clip": 0.5}, {"noise_multiplier": 0.0, "clip": 1e6, "rate": 0.0}, scaled(clip=0.5)
+    ),
+    "metric-privacy": Example(
+        {"noise_multiplier": 1.0, "clip": 0.5},
+        {"noise_multiplier": 0.0, "clip": 1e6},
+        scaled(clip=0.5, distance=1.5),
+        samples=False,
+    ),
+    "ldp-sgd": Example({"epsilon": 2.0}, None, tuple({"epsilon": e} for e in (8.0, 2.0, 0.5))),
+    "gaussian-release": Example(
+        {"noise_multiplier": 1.0, "clip": 0.5}, {"noise_multiplier": 0.0, "clip": 1e6}, scaled(clip=0.5)
+    ),
+    "percentile-gaussian": Example({"sigma0": 0.5}, {"sigma0": 0.0}),
+    "fedper": Example({"last": 1}, None, draws=False),
+    "fedbn": Example(
+        {}, None, draws=False, needs={"model": tiny.image_net, "task": tiny.task((8, 12, 12), tiny.IMAGE)}
+    ),
+    "gaussian-noise": Example({"std": 0.1}, {"std": 0.0}),
+}
+
+
+def make(name: str, settings: dict[str, Any] | None = None) -> Defence:
+    return MENU[name](**(EXAMPLES[name].ordinary if settings is None else settings))
+
+
+def federation(*defences: Defence, **changes: Any):
+    needs: dict[str, Any] = {}
+    for name, kind in MENU.items():
+        needs |= EXAMPLES[name].needs if any(type(d) is kind for d in defences) else {}
+    base = {"defences": defences, "strategy": EVEN, "model": tiny.perceptron}
+    return tiny.federation(**(base | needs | changes))
+
+
+def through_the_hooks(fed, place: int = 0, index: int = 0):
+    """One round's worth of the hooks that touch vectors, on fixed updates."""
+    defence = fed.defences[place]
+    g = torch.Generator().manual_seed(0)
+    layout = fed.wire
+    updates = [tiny.update(torch.randn(layout.size, generator=g), name, 12, 3, layout) for name in ("a", "b", "c")]
+    server: dict = {}
+    turn = fed.turn(place, index, "server", server)
+    released = [defence.release(u, fed.turn(place, index, u.client, {})) for u in updates]
+    admitted = list(defence.admit(iter(released), turn))
+    mean = EVEN.combine(admitted)
+    published = defence.publish(mean, [Receipt(u.client, u.examples, u.steps) for u in admitted], turn)
+    return updates, released, admitted, mean, published
+
+
+def test_every_entry_of_the_menu_has_its_examples_here():
+    assert set(EXAMPLES) == set(MENU)
+
+
+@pytest.mark.parametrize("name", [n for n in EXAMPLES if EXAMPLES[n].nothing is not None])
+def test_strength_zero_is_the_identity(name):
+    plain = tiny.run(federation())
+    defended = tiny.run(federation(make(name, EXAMPLES[name].nothing)))
+    for one, other in zip(plain, defended, strict=True):
+        assert torch.equal(one.result.vector, other.result.vector)
+
+
+@pytest.mark.parametrize("name", MENU)
+def test_layout_and_type_are_kept_and_inputs_are_not_written_to(name):
+    fed = federation(make(name))
+    g = torch.Generator().manual_seed(0)
+    fresh = [torch.randn(fed.wire.size, generator=g) for _ in range(3)]
+    updates, released, admitted, _, published = through_the_hooks(fed)
+    for before, update in zip(fresh, updates, strict=True):
+        assert torch.equal(before, update.delta.vector)
+    for each in [*released, *admitted]:
+        assert each.delta.layout == fed.wire
+        assert each.delta.vector.dtype == torch.float32
+    assert published.layout == fed.wire
+    assert torch.isfinite(published.vector).all()
+
+
+@pytest.mark.parametrize("name", MENU)
+def test_publishing_does_not_write_to_the_combined_change(name):
+    fed = federation(make(name))
+    _, _, admitted, mean, _ = through_the_hooks(fed)
+    assert torch.equal(mean.vector, EVEN.combine(admitted).vector)
+
+
+@pytest.mark.parametrize("name", MENU)
+def test_the_same_turn_gives_the_same_result(name):
+    fed = federation(make(name))
+    assert torch.equal(through_the_hooks(fed)[-1].vector, through_the_hooks(fed)[-1].vector)
+
+
+@pytest.mark.parametrize("name", [n for n in EXAMPLES if EXAMPLES[n].draws])
+def test_another_round_or_seed_gives_other_noise(name):
+    fed = federation(make(name))
+    one = through_the_hooks(fed)[-1].vector
+    assert not torch.equal(one, through_the_hooks(fed, index=1)[-1].vector)
+    assert not torch.equal(one, through_the_hooks(replace(fed, seed=9))[-1].vector)
+
+
+@dataclass(frozen=True)
+class Bystander(Defence):
+    """Draws noise at every boundary and changes nothing."""
+
+    def release(self, update, turn):
+        turn.noise().normal(3)
+        return update
+
+    def publish(self, change, cohort, turn):
+        turn.noise().normal(3)
+        return change
+
+    def claim(self, federation, facts=()):
+        return NoClaim("a bystander")
+
+
+@pytest.mark.parametrize("name", MENU)
+def test_other_defences_in_the_stack_do_not_shift_its_randomness(name):
+    alone = tiny.run(federation(make(name)))[-1].result.vector
+    for stack in ((Bystander(), make(name)), (make(name), Bystander()), (Bystander(), make(name), Bystander())):
+        assert torch.equal(alone, tiny.run(federation(*stack))[-1].result.vector)
+
+
+@pytest.mark.parametrize("name", MENU)
+def test_two_of_a_kind_in_a_stack_draw_different_noise(name):
+    fed = federation(make(name), make(name))
+    turns = [fed.turn(i, 0, "server", {}) for i in (0, 1)]
+    assert not torch.equal(turns[0].noise().normal(8), turns[1].noise().normal(8))
+
+
+@pytest.mark.parametrize("name", MENU)
+def test_it_says_what_it_promises_or_why_nothing(name):
+    for strategy in STRATEGIES.values():
+        claim = make(name).claim(federation(make(name), strategy=strategy()))
+        assert isinstance(claim, Claim | NoClaim)
+        if isinstance(claim, NoClaim):
+            assert len(claim.reason) > 10
+        else:
+            assert 0 < account(claim, 1e-5).epsilon < float("inf")
+
+
+@pytest.mark.parametrize("name", [n for n in EXAMPLES if EXAMPLES[n].weaker_to_stronger])
+def test_the_promise_tightens_as_noise_grows_and_loosens_with_rounds(name):
+    found = [
+        account(d.claim(federation(d)), 1e-5).epsilon
+        for d in (make(name, s) for s in EXAMPLES[name].weaker_to_stronger)
+    ]
+    assert found == sorted(found, reverse=True)
+    assert len(set(found)) == len(found)
+    d = make(name, EXAMPLES[name].weaker_to_stronger[1])
+    few, many = (account(d.claim(federation(d, rounds=r)), 1e-5).epsilon for r in (1, 50))
+    assert few < many
+
+
+@pytest.mark.parametrize("name", MENU)
+def test_it_trains_to_the_end_also_with_sampling_and_momentum(name):
+    poisson = [{"sampling": "poisson", "participation": 0.5}] if EXAMPLES[name].samples else []
+    for changes in ({}, {"strategy": STRATEGIES["fedavgm"]("even")}, *poisson):
+        rounds = tiny.run(federation(make(name), rounds=3, **changes))
+        assert len(rounds) == 3
+        assert all(torch.isfinite(r.result.vector).all() for r in rounds)
+
+
+@pytest.mark.parametrize("name", MENU)
+def test_it_is_a_value_and_uses_a_hook(name):
+    assert make(name) == make(name)
+    assert hash(make(name)) == hash(make(name))
+    assert hooks_of(MENU[name])
+    assert (MENU[name].__doc__ or "").strip()
+
+
+@pytest.mark.parametrize("name", MENU)
+def test_a_split_if_any_covers_every_example_once(name):
+    fed = federation(make(name))
+    order = Order("a", 0, fed.bench().initial.only(fed.shares))
+    parts = make(name).split(12, order, fed.turn(0, 0, "a", {}))
+    if parts is not None:
+        assert sorted(int(i) for part in parts for i in part) == list(range(12))

@@ -1,0 +1,364 @@
+"""The page: safe, self-contained, complete, and true to the store."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import itertools
+import json
+import re
+from xml.etree import ElementTree
+
+import pytest
+
+from leakline.report import static
+from leakline.report.build import build_report
+from leakline.report.charts import CHARTS, DARK, LIGHT, Chart, Series, figures, looks
+from leakline.report.interactive import as_json, plain
+from leakline.report.results import results
+from leakline.report.settings import pool
+from leakline.report.stored import read_study
+from leakline.report.words import glances, in_short
+
+ATTACKS_ON_TEXT = [
+    "</script><script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    '"><svg onload=alert(1)>',
+    "' onmouseover='alert(1)",
+    "{{ 7*7 }}",
+    "{% raw %}",
+    "<!--",
+    "-->",
+    "]]>",
+    "javascript:alert(1)",
+    "<a href='http://e.vil'>x</a>",
+    "\u202egnp.exe",
+    "\x1b[31mred",
+    "$\\frac{1}{0}$",
+    "_hidden",
+    "&lt;b&gt;",
+    "\u2028",
+    "%{y}<extra></extra>",
+    "</style><style>*{display:none}",
+    "\ud800",
+    "=cmd|' /C calc'!A0",
+    "http://e.vil/x.png",
+    "/home/jane/x",
+    "<b>bold</b>",
+    "\x00",
+    "a" * 5000,
+]
+TAGS = {
+    "html",
+    "head",
+    "meta",
+    "title",
+    "style",
+    "template",
+    "body",
+    "a",
+    "div",
+    "header",
+    "p",
+    "bdi",
+    "h1",
+    "h2",
+    "h3",
+    "strong",
+    "nav",
+    "ul",
+    "li",
+    "main",
+    "section",
+    "span",
+    "dl",
+    "dt",
+    "dd",
+    "details",
+    "summary",
+    "article",
+    "figure",
+    "figcaption",
+    "table",
+    "caption",
+    "thead",
+    "tbody",
+    "tr",
+    "th",
+    "td",
+    "pre",
+    "footer",
+    "script",
+    "svg",
+    "g",
+    "path",
+    "defs",
+    "use",
+    "text",
+    "clippath",
+    "rect",
+}
+
+
+def check_page(page):
+    """Nothing but our own elements, no handler, no style attribute, no address; the policy allows our scripts only."""
+    assert {tag for tag, _ in page.elements} <= TAGS
+    ids = [a["id"] for _, a in page.elements if "id" in a]
+    assert len(ids) == len(set(ids))
+    for _, attributes in page.elements:
+        assert not [
+            k for k in attributes if k.startswith("on") or k in ("style", "src", "srcset", "action", "formaction")
+        ]
+        assert attributes.get("href", "#").startswith("#")
+    (policy,) = [a["content"] for _, a in page.elements if a.get("http-equiv") == "Content-Security-Policy"]
+    assert policy.startswith("default-src 'none'; ")
+    assert "unsafe" not in policy
+    assert "http" not in policy
+    assert "*" not in policy
+    for tag, attributes, text in page.raw:
+        if attributes.get("type") == "application/json":
+            json.loads(text, parse_constant=pytest.fail)
+        else:
+            digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+            (kind,) = [part for part in policy.split("; ") if part.startswith(f"{tag}-src")]
+            assert f"'sha256-{digest}'" in kind
+    assert [tag for tag, _, _ in page.raw].count("script") <= 3
+    assert all(c.isprintable() or c == "\n" for c in "".join(page.words))
+
+
+def test_the_page_is_safe_and_says_what_the_store_says(root, read_page):
+    path = build_report(root)
+    assert path == root / "report.html"
+    page = read_page(path)
+    check_page(page)
+    for text in (
+        "Two clients, two rounds",
+        "no formal guarantee",
+        "blind guessing: 50",
+        "NOT PRIVATE",
+        "loss-threshold",
+        "What is missing",
+    ):
+        assert text in page.text
+    accuracy = results(root).query("measure == 'accuracy' and round == 1 and defence == 'global-dp'")["value"].mean()
+    assert f"Accuracy {100 * accuracy:.1f} %, against" in page.text
+    for run in results(root)["run"].unique():
+        assert run in page.text
+    outside = "".join(page.words) + "".join(text for _, a, text in page.raw if a.get("type"))
+    assert str(root) not in outside
+    assert str(root.parent) not in outside
+
+
+def test_the_same_store_gives_the_same_bytes(root, tmp_path):
+    first = build_report(root, tmp_path / "new" / "a.html").read_bytes()
+    assert first == build_report(root, tmp_path / "b.html").read_bytes()
+
+
+def test_hostile_names_do_not_get_out(root, edit, read_page):
+    texts = itertools.cycle(ATTACKS_ON_TEXT)
+
+    def names(grid):
+        grid["title"], grid["name"] = " ".join(t for t in ATTACKS_ON_TEXT if len(t) < 99), next(texts)
+        grid["notes"] = ATTACKS_ON_TEXT
+        for cell in grid["cells"][:2]:
+            cell["labels"] |= {
+                "defence": ATTACKS_ON_TEXT[0],
+                "strategy": ATTACKS_ON_TEXT[13],
+                "value": ATTACKS_ON_TEXT[1],
+            }
+        for i, cell in enumerate(grid["cells"][2:]):
+            cell["labels"] |= {
+                "scenario": next(texts),
+                "defence": ATTACKS_ON_TEXT[14 + i],
+                next(texts): next(texts),
+                "sweep": [1, {"a": 2}],
+            }
+        grid["cells"] += [{"labels": {"defence": t, "seed": t}, "run": None, "error": t} for t in ATTACKS_ON_TEXT]
+
+    edit(root / "study.json", names)
+    for run in (root / "runs").iterdir():
+
+        def card(end):
+            promise = end["card"]["promises"][0]
+            promise |= {
+                "reason": next(texts),
+                "unit": next(texts),
+                "defence": next(texts),
+                "assumptions": [next(texts)],
+            }
+            end["card"] |= {"stamp": next(texts), "dropped": ATTACKS_ON_TEXT, "broken": [next(texts)]}
+
+        def about(found):
+            found["federation"]["task"]["name"] = next(texts)
+            found["federation"]["model"][next(texts)] = next(texts)
+            found["federation"]["task"]["clients"] = {t: {} for t in ATTACKS_ON_TEXT}
+            found["versions"]["torch"] = next(texts)
+
+        edit(run / "end.json", card)
+        edit(run / "run.json", about)
+        lines = (run / "attacks.jsonl").read_text().splitlines()
+        changed = [
+            {**json.loads(line), "by": ATTACKS_ON_TEXT[i], "measure": t}
+            for i, line in enumerate(lines)
+            for t in ATTACKS_ON_TEXT
+        ]
+        (run / "attacks.jsonl").write_text("".join(json.dumps(line) + "\n" for line in changed))
+    page = read_page(build_report(root))
+    check_page(page)
+    (data,) = [json.loads(text) for _, a, text in page.raw if a.get("type") == "application/json"]
+    titles = [figure["layout"]["xaxis"]["title"]["text"] for figure in data.values()]
+    named = [trace.get("name", "") for figure in data.values() for trace in figure["data"]]
+    assert not [text for text in titles + named if "<" in text]
+    assert "alert(1)" in page.text
+    assert "/home/jane" not in build_report(root).read_text()
+
+
+@pytest.mark.parametrize("name", ATTACKS_ON_TEXT)
+def test_hostile_names_in_figures(name):
+    chart = Chart(
+        name,
+        name,
+        name,
+        (Series(name, 0, (1.0, 2.0), (0.1, 0.2), (0.0, 0.1), (0.2, 0.3), labels=(name, name)),),
+        note=name,
+    )
+    root = ElementTree.fromstring(static.svg(chart))
+    assert {e.tag.rpartition("}")[2] for e in root.iter()} <= {
+        "svg",
+        "g",
+        "path",
+        "defs",
+        "use",
+        "text",
+        "style",
+        "clipPath",
+        "rect",
+        "metadata",
+        "title",
+        "RDF",
+        "Work",
+        "type",
+        "format",
+    }
+    inside = static.inline(chart, "c")
+    assert " style=" not in re.sub(r">[^<]*<", "><", inside)
+    assert "<script" not in inside
+    assert "<img" not in inside
+    assert "<" not in plain(name)
+    assert json.loads(json.dumps(as_json(chart)))["data"][-1]["y"] == [0.1, 0.2]
+
+
+def test_an_unfinished_study_still_reports(root, edit, read_page):
+    run = results(root)["run"].iloc[0]
+    (root / "runs" / run / "end.json").unlink()
+    edit(
+        root / "study.json", lambda grid: grid["cells"][1].update(run=None, error="no space in /home/jane/secret/runs")
+    )
+    page = read_page(build_report(root))
+    check_page(page)
+    assert "2 things are missing" in page.text
+    assert "unfinished after 2 of 2 rounds" in page.text
+    assert "no space in runs" in page.text
+    assert "jane" not in page.text
+
+
+def test_a_study_without_any_run_still_reports(root, edit, read_page):
+    edit(root / "study.json", lambda grid: [cell.update(run=None) for cell in grid["cells"]])
+    page = read_page(build_report(root))
+    check_page(page)
+    assert "No run has finished yet." in page.text
+    assert "Nothing has been trained yet." in page.text
+
+
+def test_shareable_leaves_the_study_file_out(root, read_page):
+    (root / "study.toml").write_text('path = "/home/Jane Doe/patients"\n# the study of Dr X\n')
+    page = read_page(build_report(root))
+    assert "Dr X" in page.text
+    assert "Jane" not in page.text
+    page = read_page(build_report(root, shareable=True))
+    check_page(page)
+    assert "Dr X" not in page.text
+
+
+def test_a_measurement_above_the_promise_is_loud(root, edit):
+    frame = results(root)
+    for run in frame[frame["defence"] == "global-dp"]["run"].unique():
+        line = {"measure": "epsilon", "value": 900, "low": 800, "n": 50, "by": "audit", "attack": "audit-1"}
+        with open(root / "runs" / run / "attacks.jsonl", "a") as file:
+            file.write(json.dumps(line) + "\n")
+    found = {g.defence: g for g in glances(pool(read_study(root)))}
+    assert any("BROKEN" in text for text in found["global-dp"].warnings)
+    assert "BROKEN" in build_report(root).read_text()
+
+
+def test_seeds_with_different_promises_show_the_weakest(root, edit):
+    frame = results(root)
+    run = frame[frame["defence"] == "global-dp"]["run"].iloc[0]
+    edit(
+        root / "runs" / run / "end.json",
+        lambda end: end["card"]["promises"][0].update(epsilon=5000.0, verdict="vacuous"),
+    )
+    (setting,) = [s for s in pool(read_study(root)).settings if s.defence == "global-dp"]
+    assert setting.varied
+    assert setting.epsilon == 5000.0
+    assert "differed between seeds" in build_report(root).read_text()
+
+
+@pytest.mark.parametrize(
+    ("verdict", "epsilon", "advantage", "words"),
+    [
+        (
+            "vacuous",
+            697.0,
+            1.0,
+            "vacuous (epsilon = 697): it would still hold if an attacker were right up to more than 99 of 100",
+        ),
+        ("strong", 0.5, 0.2, "strong (epsilon = 0.5): whatever an attacker does, it is right at most 60 of 100 times"),
+    ],
+)
+def test_promises_in_plain_words(root, edit, verdict, epsilon, advantage, words):
+    frame = results(root)
+    for run in frame[frame["defence"] == "global-dp"]["run"].unique():
+        change = {"epsilon": epsilon, "verdict": verdict, "advantage": advantage}
+        edit(root / "runs" / run / "end.json", lambda end, c=change: end["card"]["promises"][0].update(c))
+    pooled = pool(read_study(root))
+    (found,) = [g for g in glances(pooled) if g.defence == "global-dp"]
+    assert words in found.promise[0]
+    assert ("global-dp" in in_short(pooled)) == (verdict == "strong")
+
+
+def test_charts_of_a_store(made):
+    (curves,) = CHARTS["curves"](made)
+    frame = results(made).query("measure == 'accuracy' and defence == 'none'")
+    line = next(s for s in curves.series if s.name == "none")
+    assert line.x == (1.0, 2.0)
+    assert line.y == pytest.approx(tuple(frame.groupby("round")["value"].mean()))
+    assert line.y_low == pytest.approx(tuple(frame.groupby("round")["value"].min()))
+    (promise,) = CHARTS["promises"](made)
+    places = {s.name: s.x[0] for s in promise.series}
+    assert promise.bin == (places["none"], "no guarantee")
+    assert places["global-dp"] < places["none"]
+    assert [len(figures(made, name)) for name in CHARTS] == [1, 1, 1]
+
+
+def contrast(a, b):
+    def light(colour):
+        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        r, g, b = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b
+
+    high, low = sorted((light(a), light(b)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_colours_reach_wcag_aa(root):
+    css = build_report(root).read_text().partition("<style>")[2].partition("</style>")[0]
+    for scheme, series in zip(re.findall(r":root \{(.*?)\}", css, re.S)[:2], (LIGHT, DARK), strict=True):
+        colours = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", scheme))
+        assert tuple(colours[f"s{i}"] for i in range(6)) == series
+        for ground in ("page", "paper"):
+            assert min(contrast(colours[ink], colours[ground]) for ink in ("ink", "soft", "link")) >= 4.5
+            assert min(contrast(colour, colours[ground]) for colour in (*series, colours["axis"])) >= 3
+        for badge in ("none", "vacuous", "weak", "moderate", "strong"):
+            assert contrast(colours[badge], colours[f"{badge}-back"]) >= 4.5
+    assert len({looks(i) for i in range(36)}) == 36

@@ -1,0 +1,137 @@
+"""Frames and summaries: against closed forms, and against what the store's lines say."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from leakline.errors import StoreError
+from leakline.report.results import estimate, missing, results, summary
+
+
+def frame(rows):
+    base = {"scenario": "", "by": "utility", "client": None, "run": "r", "status": "finished", "measure": "accuracy"}
+    return pd.DataFrame([{**base, **row} for row in rows])
+
+
+def test_estimate_is_the_t_interval():
+    values = [0.81, 0.84, 0.79, 0.9, 0.77]
+    found = estimate(values)
+    low, high = stats.t.interval(0.95, 4, np.mean(values), stats.sem(values))
+    assert found.mean == pytest.approx(np.mean(values))
+    assert found.sd == pytest.approx(np.std(values, ddof=1))
+    assert (found.low, found.high) == (pytest.approx(low), pytest.approx(high))
+    assert found.seeds == 5
+
+
+def test_one_value_has_no_spread_and_none_is_none():
+    assert estimate([0.5]).sd is None
+    assert estimate([math.nan]) is None
+
+
+def test_last_rounds_are_averaged_before_seeds():
+    rng = np.random.default_rng(0)
+    values = rng.random((3, 12))
+    rows = [
+        {"strategy": "a", "defence": "d", "seed": s, "round": r, "value": values[s, r], "run": f"r{s}"}
+        for s in range(3)
+        for r in range(12)
+    ]
+    row = summary(frame(rows), "accuracy", last=5).iloc[0]
+    per_seed = values[:, -5:].mean(1)
+    assert row["mean"] == pytest.approx(per_seed.mean())
+    assert row["sd"] == pytest.approx(per_seed.std(ddof=1))
+    assert row["rounds_sd"] == pytest.approx(values[:, -5:].std(1, ddof=1).mean())
+    assert row["seeds"] == 3
+    with pytest.raises(ValueError, match="0"):
+        summary(frame(rows), "accuracy", last=0)
+
+
+def test_clients_are_averaged_unless_the_whole_was_measured():
+    rows = [
+        {"strategy": "a", "defence": "d", "seed": 0, "round": 0, "value": v, "client": c}
+        for c, v in (("x", 0.2), ("y", 0.6))
+    ]
+    assert summary(frame(rows), "accuracy")["mean"].item() == pytest.approx(0.4)
+    rows.append({"strategy": "a", "defence": "d", "seed": 0, "round": 0, "value": 0.9})
+    assert summary(frame(rows), "accuracy")["mean"].item() == 0.9
+
+
+def test_unfinished_runs_do_not_count():
+    rows = [
+        {"strategy": "a", "defence": "d", "seed": s, "round": 0, "value": v, "status": status, "run": f"r{s}"}
+        for s, v, status in ((0, 0.9, "finished"), (1, 0.1, "failed"))
+    ]
+    assert summary(frame(rows), "accuracy")["mean"].item() == 0.9
+    assert summary(frame(rows), "dice").empty
+
+
+def test_results_hold_every_line_of_the_store(made):
+    found = results(made)
+    lines = [
+        json.loads(line)
+        for run in (made / "runs").iterdir()
+        for name in ("readings.jsonl", "attacks.jsonl")
+        for line in (run / name).read_text().splitlines()
+    ]
+    assert len(found) == len(lines) > 0
+    assert sorted(found["value"]) == pytest.approx(sorted(line["value"] for line in lines))
+    assert set(found["defence"]) == {"none", "global-dp"}
+    assert set(found["by"]) == {"utility", "loss-threshold"}
+    leak = summary(found, "loss-threshold.auc", by=["defence"])
+    assert list(leak["seeds"]) == [2, 2]
+    assert missing(made) == []
+
+
+def test_what_is_missing_is_named(root, edit):
+    def damage(grid):
+        grid["cells"][0]["run"] = None
+        grid["cells"][1] |= {"run": None, "error": "the sky fell\n  fix: wait"}
+        grid["cells"][2]["run"] = "../../etc"
+
+    edit(root / "study.json", damage)
+    last = json.loads((root / "study.json").read_text())["cells"][3]["run"]
+    (root / "runs" / last / "end.json").unlink()
+    whats = [m.what for m in missing(root)]
+    assert whats == ["not run", "failed", "unreadable", "unfinished after 2 of 2 rounds"]
+    assert set(results(root)["status"]) == {"unfinished"}
+
+
+def test_an_attack_that_did_not_meet_a_run_is_missing(root):
+    run = results(root)["run"].iloc[0]
+    (root / "runs" / run / "attacks.jsonl").unlink()
+    assert [(m.what, m.run) for m in missing(root)] == [("no reading of loss-threshold", run)]
+
+
+def test_garbage_lines_are_left_out(root):
+    run = results(root)["run"].iloc[0]
+    before = len(results(root))
+    with open(root / "runs" / run / "readings.jsonl", "a") as file:
+        file.write('5\n{"measure": 3, "value": 1}\n{"measure": "x", "value": "y"}\n{"measure": "x", "va')
+    (root / "runs" / run / "end.json").write_text("{")
+    found = results(root)
+    assert set(found.loc[found["run"] == run, "status"]) <= {"unreadable"}
+    assert len(found) < before
+
+
+def test_an_attack_with_new_settings_replaces_the_old_one(root):
+    run = results(root)["run"].iloc[0]
+    path = root / "runs" / run / "attacks.jsonl"
+    line = json.loads(path.read_text().splitlines()[0])
+    with open(path, "a") as file:
+        file.write(json.dumps({**line, "value": 0.77, "attack": "loss-threshold-other"}) + "\n")
+    mine = results(root).query("run == @run and by == 'loss-threshold'")
+    assert list(mine["value"]) == [0.77]
+
+
+def test_a_store_of_another_format_is_refused(root, edit):
+    edit(root / "study.json", lambda grid: grid.update(format=99))
+    with pytest.raises(StoreError, match="format 99"):
+        results(root)
+    with pytest.raises(StoreError, match="not a run directory"):
+        results(root.parent)

@@ -1,0 +1,70 @@
+"""The key under which a run is stored."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+import tiny
+from leakline.data.base import Client
+from leakline.defences import GlobalDP
+from leakline.strategies import MENU
+from leakline.study.describe import describe, description, key_of
+from leakline.training import Plan
+
+
+def key(fed) -> str:
+    return key_of(description(fed))
+
+
+def other_data():
+    task = tiny.task()
+    x = task.clients[1].train.x.clone()
+    x[0, 0] += 1e-6
+    moved = Client("b", replace(task.clients[1].train, x=x))
+    return replace(task, clients=(task.clients[0], moved, task.clients[2]))
+
+
+BASE = tiny.federation()
+DIFFERENT = {
+    "rounds": {"rounds": 3},
+    "seed": {"seed": 1},
+    "plan": {"plan": Plan(epochs=1, batch=4, learning_rate=0.2)},
+    "strategy": {"strategy": MENU["fedavgm"]()},
+    "defence": {"defences": (GlobalDP(1.0, 1.0),)},
+    "noise": {"noise": "secret"},
+    "model": {"model": tiny.perceptron},
+    "one value of one client": {"task": other_data()},
+    "order of clients": {"task": replace(tiny.task(), clients=tiny.task().clients[::-1])},
+    "sampling": {"sampling": "fixed"},
+    "test data": {"task": replace(tiny.task(), test=tiny.blobs(41, 90))},
+}
+
+
+@pytest.mark.parametrize("case", DIFFERENT)
+def test_whatever_changes_the_numbers_changes_the_key(case):
+    assert key(BASE) != key(replace(BASE, **DIFFERENT[case]))
+
+
+def test_equal_federations_have_equal_keys_however_they_were_made():
+    assert key(BASE) == key(tiny.federation())
+    assert len(key(BASE)) == 16
+    assert key(BASE).isalnum()
+
+
+def test_the_strength_of_a_defence_is_part_of_the_key():
+    keys = {key(replace(BASE, defences=(GlobalDP(z, c),))) for z in (1.0, 1.1) for c in (1.0, 2.0)}
+    assert len(keys) == 4
+
+
+def test_versions_and_threads_are_described():
+    found = description(BASE)
+    assert found["versions"]["torch"] == torch.__version__
+    assert found["threads"] == 1
+
+
+def test_what_cannot_be_described_is_refused():
+    with pytest.raises(TypeError, match="object"):
+        describe(object())

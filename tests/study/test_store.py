@@ -1,0 +1,189 @@
+"""The store: what is committed comes back, and damage is said in a line."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+import tiny
+from leakline.defences import AdaptiveClip
+from leakline.errors import StoreError
+from leakline.federation import State, federate
+from leakline.messages import Round
+from leakline.readings import Reading
+from leakline.runtimes.local import LocalTransport
+from leakline.strategies import MENU
+from leakline.study.lab import train_run
+from leakline.study.store import Run, Store, append, read_json, read_lines, write_atomically
+
+FED = tiny.federation(
+    strategy=MENU["fedadam"]("even"), defences=(AdaptiveClip(1.0, 0.5),), rounds=3, task=tiny.task((8, 9, 10))
+)
+
+
+def record(index: int) -> dict:
+    return {"round": index, "cohort": ["a"], "facts": {}, "metrics": {}, "dropped": []}
+
+
+def committed(path: Path, rounds: int = 2) -> tuple[Run, State, dict]:
+    run, state = Run(path / "abc123"), State()
+    run.open({"x": 1})
+    with LocalTransport(FED, 1) as transport:
+        for round_ in federate(FED, transport, state=state):
+            run.commit(state, transport.memories, record(round_.index), [Reading("accuracy", 0.5, round=round_.index)])
+            if state.next == rounds:
+                break
+        return run, state, transport.memories
+
+
+def test_a_commit_comes_back_whole(tmp_path):
+    run, state, memories = committed(tmp_path)
+    memories["a"]["private"] = torch.arange(3.0)
+    run.commit(state, memories, record(1), [])
+    found, clients = run.load()
+    assert found.next == 2
+    assert found.weights.layout == state.weights.layout
+    assert torch.equal(found.weights.vector, state.weights.vector)
+    assert found.optimiser.keys() == state.optimiser.keys() == {"m", "v"}
+    assert all(torch.equal(found.optimiser[k], v) for k, v in state.optimiser.items())
+    assert found.memory == state.memory
+    assert torch.equal(clients["a"]["private"], torch.arange(3.0))
+
+
+def test_lines_lost_or_cut_by_a_kill_are_mended_from_the_checkpoint(tmp_path):
+    run, *_ = committed(tmp_path)
+    expected = {n: (run.path / n).read_bytes() for n in ("rounds.jsonl", "readings.jsonl")}
+    assert len(run.rounds()) == 2
+    lines = expected["rounds.jsonl"]
+    first = lines.splitlines(keepends=True)[0]
+    for damage in (first, lines[:-7], lines + b'{"round": 2, "coh', lines + first.replace(b": 0", b": 2")):
+        (run.path / "rounds.jsonl").write_bytes(damage)
+        (run.path / "readings.jsonl").write_bytes(expected["readings.jsonl"].splitlines(keepends=True)[0])
+        run.load()
+        for name, text in expected.items():
+            assert (run.path / name).read_bytes() == text
+
+
+def test_without_a_checkpoint_a_run_starts_from_nothing(tmp_path):
+    run = Run(tmp_path / "abc")
+    run.open({})
+    append(run.path / "rounds.jsonl", [{"round": 0}])
+    assert run.load() is None
+    assert run.rounds() == []
+    with pytest.raises(StoreError, match="no model"):
+        run.final_weights()
+
+
+def damaged(data: bytes) -> dict[str, bytes]:
+    return {
+        "empty": b"", "cut": data[: len(data) // 2], "noise": os.urandom(300), "no header": data[8:],
+        "a pickle": b"\x80\x04\x95\x00", "header too long": (2**40).to_bytes(8, "little") + data[8:],
+        "metadata gone": data.replace(b'"layout"', b'"layouT"', 1),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("case", damaged(b"0" * 100))
+def test_a_damaged_checkpoint_is_a_store_error_of_one_line(tmp_path, case):
+    run, *_ = committed(tmp_path)
+    path = run.path / "checkpoint.safetensors"
+    bad = damaged(path.read_bytes())[case]
+    path.write_bytes(bad)
+    with pytest.raises(StoreError, match="checkpoint") as caught:
+        run.load()
+    assert "\n" not in caught.value.what
+    assert str(tmp_path) not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", "\x00", '{"format": 99}', "null"])
+def test_a_damaged_study_file_is_a_store_error(tmp_path, text):
+    (tmp_path / "study.json").write_text(text)
+    with pytest.raises(StoreError):
+        Store(tmp_path).grid()
+
+
+def test_a_directory_that_is_no_run_directory(tmp_path):
+    with pytest.raises(StoreError, match=r"no study\.json"):
+        Store(tmp_path).grid()
+    for key in ("../x", "a/b", "", "..", "a\0b"):
+        with pytest.raises(StoreError, match="not a run"):
+            Store(tmp_path).run(key)
+
+
+def test_a_second_process_cannot_work_on_the_same_run(tmp_path):
+    store = Store(tmp_path)
+    run = store.run("abc")
+
+    def other(pipe):
+        try:
+            with Run(run.path).locked():
+                pipe.send("got in")
+        except StoreError as error:
+            pipe.send(str(error))
+
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe()
+    with run.locked():
+        process = context.Process(target=other, args=(theirs,))
+        process.start()
+        assert ours.poll(20)
+        assert "another process" in ours.recv()
+        process.join(10)
+    with run.locked():
+        pass
+
+
+def test_training_a_run_that_another_process_holds_is_refused(tmp_path):
+    from leakline.study.describe import description, key_of
+
+    store = Store(tmp_path)
+    with store.run(key_of(description(FED))).locked(), pytest.raises(StoreError, match="another process"):
+        train_run(store, FED, workers=1)
+
+
+def test_kept_updates_are_written_and_hostile_client_names_are_not(tmp_path):
+    run = Run(tmp_path / "abc")
+    run.open({})
+    fed = tiny.federation(rounds=1)
+    (round_,) = tiny.run(fed)
+    run.keep(round_)
+    folder = run.path / "kept" / "round-0000"
+    assert sorted(p.name for p in folder.iterdir()) == [
+        "a.safetensors",
+        "b.safetensors",
+        "c.safetensors",
+        "sent.safetensors",
+    ]
+    from dataclasses import replace
+
+    evil = Round(**{**round_.__dict__, "updates": (replace(round_.updates[0], client="../../../evil"),)})
+    with pytest.raises(StoreError, match="file name"):
+        run.keep(evil)
+    assert not list(tmp_path.rglob("*evil*"))
+
+
+def test_atomic_writing_leaves_the_old_file_or_the_new_one(tmp_path, monkeypatch):
+    path = tmp_path / "x.json"
+    write_atomically(path, b"old")
+
+    def fail(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="disk full"):
+        write_atomically(path, b"new and longer")
+    assert path.read_bytes() == b"old"
+
+
+def test_half_a_line_is_left_out(tmp_path):
+    path = tmp_path / "x.jsonl"
+    path.write_bytes(b'{"a": 1}\n{"a": 2}\n{"a"')
+    assert read_lines(path) == [{"a": 1}, {"a": 2}]
+    assert read_lines(tmp_path / "none") == []
+    path.write_text(json.dumps([1]))
+    with pytest.raises(StoreError, match="does not hold"):
+        read_json(path)

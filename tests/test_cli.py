@@ -1,0 +1,159 @@
+"""The command line: exit codes, one clear line, no traceback."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+
+STUDY = """\
+name = "tiny"
+noise = "seeded"
+[data]
+use = "digits"
+limit = 100
+clients = 3
+[model]
+use = "mlp"
+hidden = [4]
+[training]
+rounds = 1
+[strategies]
+fedavg = { use = "fedavg", weighting = "even" }
+[defences]
+none = []
+dp = [{ use = "global-dp", noise_multiplier = 1.0, clip = 1.0 }]
+"""
+
+
+@pytest.fixture
+def leakline(capfd, monkeypatch, tmp_path):
+    """Run a command line in this process, as the installed script would; gives (exit code, out, err)."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # other people's deprecations
+        from leakline.cli import main
+
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["leakline", *words])
+        try:
+            main()
+            code = 0
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else 0
+        out, err = capfd.readouterr()
+        assert "Traceback" not in out + err
+        return code, out, err
+
+    return call
+
+
+@pytest.fixture
+def toml(tmp_path) -> Path:
+    path = tmp_path / "tiny.toml"
+    path.write_text(STUDY)
+    return path
+
+
+def test_run_check_report_and_export(leakline, toml, tmp_path):
+    code, out, _ = leakline("check", str(toml))
+    assert code == 0
+    assert "Nothing was trained" in out
+    assert not (tmp_path / "runs").exists()
+    code, out, _ = leakline("run", str(toml), "--workers", "1")
+    assert code == 0
+    assert "2 of 2 cells" in out
+    assert "NOT PRIVATE" in out
+    assert (tmp_path / "runs" / "tiny" / "report.html").is_file()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["runs", "tiny.toml"]
+    code, out, _ = leakline("report", "runs/tiny", "-o", "page.html")
+    assert code == 0
+    assert (tmp_path / "page.html").is_file()
+    code, out, _ = leakline("export", "runs/tiny", "--table", "utility", "--format", "csv")
+    assert code == 0
+    assert "fedavg" in out
+
+
+def test_check_as_json(leakline, toml):
+    code, out, _ = leakline("check", str(toml), "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert found["cells"] == 2
+    assert found["problems"] == []
+    assert len(found["cards"]) == 2
+
+
+@pytest.mark.parametrize(
+    "what", ["strategies", "defences", "attacks", "datasets", "partitioners", "models", "losses", "studies", "tables"]
+)
+def test_every_list_has_a_line_for_each_entry(leakline, what):
+    code, out, _ = leakline("list", what, "--json")
+    rows = json.loads(out)
+    assert code == 0
+    assert rows
+    assert all(row["name"] and row["what"] for row in rows)
+    assert leakline("list", what)[0] == 0
+
+
+BAD = {
+    "a typo": (("run", "{toml}"), ("rounds = 1", "roundz = 1"), "tiny.toml:11 training.roundz"),
+    "a typo in check": (("check", "{toml}"), ("rounds = 1", "roundz = 1"), 'did you mean "rounds"'),
+    "out of range": (("run", "{toml}"), ("rounds = 1", "rounds = 0"), "training.rounds"),
+    "not TOML": (("run", "{toml}"), ("[data]", "[data"), "not TOML"),
+    "a missing study": (("run", "nothing.toml"), None, "no file nothing.toml"),
+    "an unknown study": (("run", "quikstart"), None, "there is no study"),
+    "a missing data file": (
+        ("run", "{toml}"),
+        ('use = "digits"\nlimit = 100', 'use = "npz"\npath = "x.npz"'),
+        "not here",
+    ),
+    "a hostile name": (("run", "{toml}"), ('name = "tiny"', 'name = "../../x"'), "letters, digits"),
+    "an unknown preset": (("run", "{toml}", "--preset", "paper"), None, "paper"),
+    "a bad sweep": (("run", "{toml}", "-s", "training.rounds"), None, "key=value"),
+    "an unknown list": (("list", "things"), None, "no list"),
+    "a report of nothing": (("report", "{here}"), None, "study.json"),
+    "an unknown table": (("export", "{here}", "--table", "x"), None, "no table"),
+    "an unknown data set to prepare": (("data", "prepare", "x", "--source", "."), None, "preparing"),
+    "an unknown command": (("trian",), None, "trian"),
+    "an unknown option": (("run", "{toml}", "--worker", "3"), None, "--worker"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_mistakes_end_with_exit_code_two_and_write_nothing(leakline, toml, tmp_path, case):
+    words, edit, says = BAD[case]
+    if edit:
+        assert STUDY.count(edit[0]) == 1
+        toml.write_text(STUDY.replace(*edit))
+    code, _, err = leakline(*(w.format(toml=toml, here=tmp_path) for w in words))
+    assert code == 2
+    assert says in err
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["tiny.toml"]
+
+
+def test_a_damaged_run_directory_is_one_clear_line(leakline, toml, tmp_path):
+    assert leakline("run", str(toml), "--workers", "1")[0] == 0
+    (tmp_path / "runs" / "tiny" / "study.json").write_text("{")
+    code, _, err = leakline("report", "runs/tiny")
+    assert code == 2
+    assert "study.json" in err
+
+
+def test_the_version_and_help_come_from_a_real_process():
+    for words, says in ((["--version"], "leakline "), (["--help"], "promise")):
+        done = subprocess.run(
+            [sys.executable, "-m", "leakline.cli", *words], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0
+        assert says in done.stdout
+
+
+def test_doctor(leakline):
+    code, out, _ = leakline("doctor")
+    assert code == 0
+    assert "torch" in out

@@ -1,0 +1,205 @@
+"""The package as a whole: imports point one way, the public names, the pinned torch."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import importlib.util
+import inspect
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import leakline
+
+HERE = Path(__file__).parent.parent
+ROOT = HERE / "src" / "leakline"
+
+ORDER = [
+    "leakline",
+    "errors",
+    "randomness",
+    "weights",
+    "readings",
+    "data",
+    "privacy",
+    "leakage",
+    "utility",
+    "models",
+    "messages",
+    "memory",
+    "mechanisms",
+    "strategies",
+    "defences",
+    "training",
+    "ragged",
+    "federation",
+    "runtimes",
+    "views",
+    "cards",
+    "attacks",
+    "study",
+    "report",
+    "cli_audit",
+    "cli",
+]
+"""A part of the package imports only parts before it. (The top imports nothing: it gives its names when asked.)"""
+
+
+def modules() -> dict[str, Path]:
+    found = {}
+    for path in ROOT.rglob("*.py"):
+        parts = path.relative_to(ROOT.parent).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+MODULES = modules()
+
+
+def at_import(nodes: list[ast.stmt]) -> Iterator[ast.Import | ast.ImportFrom]:
+    """The import statements that run when a module is imported: not those in functions or for type checkers."""
+    for node in nodes:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield node
+        elif isinstance(node, ast.If):
+            yield from at_import(node.orelse if "TYPE_CHECKING" in ast.unparse(node.test) else node.body + node.orelse)
+        elif isinstance(node, ast.Try):
+            yield from at_import(node.body + [s for h in node.handlers for s in h.body] + node.orelse + node.finalbody)
+        elif isinstance(node, ast.With | ast.ClassDef):
+            yield from at_import(node.body)
+
+
+def imports(name: str) -> set[str]:
+    path = MODULES[name]
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    found = set()
+    for node in at_import(ast.parse(path.read_text(encoding="utf-8")).body):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+            continue
+        base = node.module or ""
+        if node.level:
+            base = importlib.util.resolve_name("." * node.level + base, package)
+        found |= {f"{base}.{a.name}" if f"{base}.{a.name}" in MODULES else base for a in node.names}
+    return {target for target in found if target.split(".")[0] == "leakline"}
+
+
+def part(name: str) -> str:
+    return name.split(".")[1] if "." in name else name
+
+
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_imports_point_one_way(name):
+    assert part(name) in ORDER, f"say in ORDER where {part(name)} stands"
+    for target in imports(name):
+        if part(target) != part(name):
+            assert ORDER.index(part(target)) < ORDER.index(part(name)), f"{name} imports {target}"
+
+
+def test_no_module_imports_itself_by_a_detour():
+    graph = {name: {t for t in imports(name) if t in MODULES and t != name} for name in MODULES}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
+
+
+HEAVY = ("torch", "numpy", "scipy", "sklearn", "pandas", "pydantic", "typer")
+
+
+def loaded_after(statement: str) -> set[str]:
+    code = f"import json, sys; {statement}; print(json.dumps(sorted({{m.split('.')[0] for m in sys.modules}})))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(json.loads(done.stdout))
+
+
+def test_importing_the_package_imports_nothing_heavy():
+    assert not loaded_after("import leakline") & set(HEAVY)
+
+
+def test_importing_the_command_line_imports_no_torch():
+    assert not loaded_after("import leakline.cli") & {"torch", "numpy", "scipy", "sklearn", "pandas", "pydantic"}
+
+
+def test_the_slow_packages_are_imported_only_where_they_are_used():
+    loaded = loaded_after("import leakline.federation, leakline.runtimes.local, leakline.study, leakline.attacks")
+    assert "torch" in loaded
+    assert not loaded & {"sklearn", "monai", "matplotlib", "dp_accounting", "PIL", "pandas", "flwr", "plotly"}
+
+
+def test_the_public_names_are_exactly_those_exported():
+    visible = {name for name in dir(leakline) if not name.startswith("_")}
+    assert visible == set(leakline.__all__)
+    assert len(leakline.__all__) == len(set(leakline.__all__))
+    typed = {
+        alias.asname or alias.name
+        for node in ast.parse(inspect.getsource(leakline)).body
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for each in node.body
+        if isinstance(each, ast.ImportFrom)
+        for alias in each.names
+    }
+    assert typed == set(leakline.__all__)  # what a type checker sees is what there is
+
+
+SUBPACKAGES = {name for name in leakline.__all__ if (ROOT / name / "__init__.py").is_file()}
+
+
+@pytest.mark.parametrize("name", leakline.__all__)
+def test_every_public_name_can_be_had_and_is_documented(name):
+    thing = getattr(leakline, name)
+    assert inspect.getdoc(thing)
+    if name in SUBPACKAGES:
+        assert inspect.ismodule(thing)
+    else:
+        assert callable(thing)
+
+
+def test_what_a_type_checker_resolves_is_what_python_gives():
+    block = next(
+        node
+        for node in ast.parse(inspect.getsource(leakline)).body
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+    )
+    space: dict[str, object] = {}
+    exec(compile(ast.Module(block.body, []), "types", "exec"), space)
+    for name in leakline.__all__:
+        assert space[name] is getattr(leakline, name), name
+
+
+def test_other_names_are_refused():
+    with pytest.raises(AttributeError, match="nonsense"):
+        leakline.nonsense  # noqa: B018
+
+
+def pinned() -> dict[str, str]:
+    lines = (HERE / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    return dict(match.groups() for text in lines if (match := re.match(r"([A-Za-z0-9._-]+)==([^\s;#]+)", text)))
+
+
+def test_the_installed_torch_is_the_pinned_one_and_nothing_brought_torchvision():
+    wanted = pinned()["torch"]
+    installed = importlib.metadata.version("torch")
+    assert installed.split("+")[0] == wanted.split("+")[0]
+    import torch
+
+    assert torch.version.cuda is None or not sys.platform.startswith("linux")
+    assert importlib.util.find_spec("torchvision") is None
+    assert "torchvision" not in pinned()
+
+
+def test_nothing_is_ever_unpickled():
+    for name, path in MODULES.items():
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"^\s*(import|from) (pickle|cloudpickle|joblib|shelve|marshal|dill)\b", text, re.M), name
+        assert "torch.load(" not in text, name
+        assert "allow_pickle=True" not in text, name
+        for call in re.findall(r"np\.load\([^)]*\)", text):
+            assert "allow_pickle=False" in call, name
