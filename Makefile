@@ -31,7 +31,8 @@ test-slow: $(STAMP)
 
 # Ratios against a bare loop and against peers, interleaved in one run. See docs/benchmarks.md.
 bench: $(STAMP)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt pfl opacus || echo "pfl or opacus is not to be had: those rows are left out"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt opacus || echo "opacus is not to be had: its rows are left out"
+	$(BIN)/python -m pip install --quiet --no-deps --target $(VENV)/peers --upgrade pfl==0.6.0 dp-accounting==0.5.1 multiprocess==0.70.19 dill==0.4.1 prv-accountant==0.2.0 || echo "pfl is not to be had: its rows are left out"
 	$(BIN)/python benchmarks/run.py
 
 clean:

@@ -9,10 +9,11 @@ import torch
 from torch import nn
 
 import tiny
+from leakline.client_side import answer, reason_of
 from leakline.data.base import Client, Data
 from leakline.defences import AdaptiveClip, GlobalDP
 from leakline.errors import ClientLost, StackError
-from leakline.federation import State, answer, federate, initial_weights, keep_none, reason_of
+from leakline.federation import State, federate, initial_weights, keep_none
 from leakline.messages import Dropped, Order
 from leakline.runtimes.local import LocalTransport
 from leakline.strategies import MENU, Mean

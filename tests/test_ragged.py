@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-import tiny
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+import tiny
 from leakline.ragged import MOST_PADDING, fits_ragged, share_of_padding, train_ragged
 from leakline.randomness import Stream
 from leakline.training import Bench, Job, Plan, train
@@ -80,12 +80,16 @@ def test_only_small_models_and_similar_clients_are_grouped():
     assert share_of_padding((12, 40), plan) > MOST_PADDING
     assert not fits_ragged(bench, plan, (12, 40))
     assert not fits_ragged(bench, plan, (12,) * 13)
-    large = Bench(nn.Linear(200, 200), objective("classification").loss)
+    large = Bench(nn.Linear(300, 300), objective("classification").loss)
     assert not fits_ragged(large, plan, (12, 11))
 
 
 def test_a_federation_of_unequal_clients_gives_the_same_with_and_without_grouping():
-    changes = {"task": tiny.task((12, 11, 10, 12, 9, 30, 11, 12, 12, 10, 10, 9, 11, 12)), "model": tiny.perceptron, "rounds": 3}
+    changes = {
+        "task": tiny.task((12, 11, 10, 12, 9, 30, 11, 12, 12, 10, 10, 9, 11, 12)),
+        "model": tiny.perceptron,
+        "rounds": 3,
+    }
     together, apart = (tiny.run(tiny.federation(together=t, **changes)) for t in ("auto", "off"))
     for one, other in zip(together, apart, strict=True):
         torch.testing.assert_close(one.result.vector, other.result.vector, atol=1e-5, rtol=1e-4)

@@ -43,7 +43,7 @@ _HOME = {
     "Update": "leakline.messages",
     "Weights": "leakline.weights",
     "account": "leakline.privacy",
-    "answer": "leakline.federation",
+    "answer": "leakline.client_side",
     "attacks": "",
     "audit": "leakline.attacks.audit",
     "calibrate": "leakline.privacy",
@@ -64,30 +64,17 @@ _HOME = {
 __all__ = list(_HOME)  # a test compares it with what is visible
 
 if TYPE_CHECKING:
-    from leakline import (
-        attacks as attacks,
-    )
-    from leakline import (
-        data as data,
-    )
-    from leakline import (
-        defences as defences,
-    )
-    from leakline import (
-        leakage as leakage,
-    )
-    from leakline import (
-        models as models,
-    )
-    from leakline import (
-        privacy as privacy,
-    )
-    from leakline import (
-        strategies as strategies,
-    )
+    from leakline import attacks as attacks
+    from leakline import data as data
+    from leakline import defences as defences
+    from leakline import leakage as leakage
+    from leakline import models as models
+    from leakline import privacy as privacy
+    from leakline import strategies as strategies
     from leakline.attacks.audit import audit as audit
     from leakline.cards import Card as Card
     from leakline.cards import formal_card as formal_card
+    from leakline.client_side import answer as answer
     from leakline.data import Client as Client
     from leakline.data import Data as Data
     from leakline.data import Dataset as Dataset
@@ -104,18 +91,9 @@ if TYPE_CHECKING:
     from leakline.defences import MetricPrivacy as MetricPrivacy
     from leakline.defences import PercentileGaussian as PercentileGaussian
     from leakline.errors import LeaklineError as LeaklineError
-    from leakline.federation import (
-        Federation as Federation,
-    )
-    from leakline.federation import (
-        Transport as Transport,
-    )
-    from leakline.federation import (
-        answer as answer,
-    )
-    from leakline.federation import (
-        federate as federate,
-    )
+    from leakline.federation import Federation as Federation
+    from leakline.federation import Transport as Transport
+    from leakline.federation import federate as federate
     from leakline.messages import Order as Order
     from leakline.messages import Round as Round
     from leakline.messages import Turn as Turn

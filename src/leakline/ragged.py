@@ -17,15 +17,17 @@ from leakline.training import Bench, Job, Plan, Trained, fits_together
 
 MOST_PADDING = 0.25
 """Above this share of padding, clients are grouped no further. Part of the arithmetic, so not a setting."""
-MOST_VALUES = 32_000
-"""Models above this size keep a core busy client by client: measured in benchmarks/fedper.py."""
+MOST_WORK = 200_000
+"""Above so many values of the model times examples of a batch, a step keeps a core busy by itself and grouping costs
+more than it saves: measured in benchmarks/fedper.py."""
 GROUP = 12
 """How many clients of unequal size train in one pass: small enough for two cores to share two dozen clients."""
 
 
 def fits_ragged(bench: Bench, plan: Plan, sizes: Sequence[int]) -> bool:
     """Whether clients of these sizes are better trained together than one by one, and to the same result."""
-    small = bench.initial.layout.size <= MOST_VALUES and len(sizes) <= GROUP and min(sizes) > 0
+    width = min(plan.batch or max(sizes), max(sizes))
+    small = bench.initial.layout.size * width <= MOST_WORK and len(sizes) <= GROUP and min(sizes) > 0
     return small and fits_together(bench, plan) and share_of_padding(sizes, plan) <= MOST_PADDING
 
 
@@ -71,8 +73,10 @@ def train_ragged(bench: Bench, jobs: Sequence[Job], plan: Plan) -> list[Trained]
         index, share = _index(rows)
         place = torch.arange(n)[:, None]
         x = Data(inputs[place, index].flatten(0, 1), targets[place, index].flatten(0, 1))
-        whole = bench.inputs(x, slice(None)).unflatten(0, (n, -1))
-        gradients, values = gradient(stack, whole, x.y.unflatten(0, (n, -1)), share)
+        whole = bench.inputs(x, slice(None))
+        gradients, values = gradient(
+            stack, whole.reshape(n, -1, *whole.shape[1:]), x.y.reshape(n, -1, *x.y.shape[1:]), share
+        )
         for name in names:
             stack[name].grad = gradients[name]
             if plan.proximal:

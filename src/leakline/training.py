@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
 from leakline.data.base import Data
+from leakline.local_optimisers import Adam, Sgd, Steps
 from leakline.randomness import Stream
 from leakline.weights import Weights, read, write
 
@@ -77,80 +78,12 @@ class Plan:
         plain = all(p.device.type == "cpu" and p.dtype == torch.float32 for p in parameters)
         if self.optimiser == "adam":
             if plain:
-                return _Adam(parameters, rate, self.weight_decay)
+                return Adam(parameters, rate, self.weight_decay)
             fused = all(p.dtype == torch.float32 for p in parameters)
             return torch.optim.Adam(parameters, lr=rate, weight_decay=self.weight_decay, fused=fused)
         if plain:
-            return _Sgd(parameters, rate, self.momentum, self.weight_decay)
+            return Sgd(parameters, rate, self.momentum, self.weight_decay)
         return torch.optim.SGD(parameters, lr=rate, momentum=self.momentum, weight_decay=self.weight_decay)
-
-
-class Steps(Protocol):
-    """What training needs of an optimiser; torch's own have it."""
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients."""
-        ...
-
-    def step(self) -> object:
-        """Move the parameters."""
-        ...
-
-
-class _Direct:
-    """Optimisers for float32 on a CPU, bit-equal to torch's, that start at once.
-
-    Using anything of ``torch.optim`` imports the compiler (torch._dynamo): a second or more in every fresh process.
-    """
-
-    def __init__(self, parameters: Sequence[Tensor], rate: float, weight_decay: float) -> None:
-        self.parameters, self.rate, self.weight_decay = list(parameters), rate, weight_decay
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        for parameter in self.parameters:
-            parameter.grad = None
-
-
-class _Adam(_Direct):
-    """Adam (Kingma and Ba 2015) with torch's default betas and epsilon, by the fused kernel that torch.optim calls."""
-
-    def __init__(self, parameters: Sequence[Tensor], rate: float, weight_decay: float) -> None:
-        super().__init__(parameters, rate, weight_decay)
-        self.state = [(torch.zeros_like(p), torch.zeros_like(p), torch.zeros(())) for p in parameters]
-
-    @torch.no_grad()
-    def step(self) -> None:
-        live = [(p, p.grad, *s) for p, s in zip(self.parameters, self.state, strict=True) if p.grad is not None]
-        if not live:
-            return
-        parameters, gradients, first, second, counts = (list(column) for column in zip(*live, strict=True))
-        torch._foreach_add_(counts, 1)
-        torch._fused_adam_(
-            parameters, gradients, first, second, [], counts, lr=self.rate, beta1=0.9, beta2=0.999,
-            weight_decay=self.weight_decay, eps=1e-8, amsgrad=False, maximize=False,
-        )  # fmt: skip
-
-
-class _Sgd(_Direct):
-    """Stochastic gradient descent with momentum as torch has it (the first step takes the gradient whole)."""
-
-    def __init__(self, parameters: Sequence[Tensor], rate: float, momentum: float, weight_decay: float) -> None:
-        super().__init__(parameters, rate, weight_decay)
-        self.momentum, self.velocity = momentum, dict[int, Tensor]()
-
-    @torch.no_grad()
-    def step(self) -> None:
-        for i, parameter in enumerate(self.parameters):
-            change = parameter.grad
-            if change is None:
-                continue
-            if self.weight_decay:
-                change = change.add(parameter, alpha=self.weight_decay)
-            if self.momentum:
-                old = self.velocity.get(i)
-                change = change.clone() if old is None else old.mul_(self.momentum).add_(change)
-                self.velocity[i] = change
-            parameter.add_(change, alpha=-self.rate)
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import tiny
 import torch
 from torch import nn
 
+import tiny
 from leakline.attacks import MENU, AttributeInference
 from leakline.attacks.attribute_inference import Hints, _Scene
 from leakline.attacks.update_features import FEATURES

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import tiny
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm
 from torch import nn
 
+import tiny
 from leakline.attacks import MENU, RecordMembership, UserMembership
 from leakline.data.base import Client, Data
 from leakline.defences import FedPer, GaussianRelease

@@ -104,9 +104,9 @@ def test_sigma_halves_when_the_distance_doubles() -> None:
 def test_distance_is_its_definition_and_bounded_after_clipping(seed: int, n: int, scale: float, clip: float) -> None:
     generator = torch.Generator().manual_seed(seed)
     rows = [torch.randn(LAYOUT.size, generator=generator) * scale for _ in range(n)]
-    assert spread(rows, LAYOUT) == pytest.approx(by_loops(rows, LAYOUT), rel=1e-9)
+    assert spread(rows, LAYOUT) == pytest.approx(by_loops(rows, LAYOUT), rel=1e-6)
     clipped = [clip_norm(row, clip) for row in rows]
-    assert spread(clipped, LAYOUT) <= 2 * clip / math.sqrt(len(LAYOUT.entries))
+    assert spread(clipped, LAYOUT) <= 2 * clip / math.sqrt(len(LAYOUT.entries)) * (1 + 1e-6)
 
 
 def test_the_bound_after_clipping_is_reached() -> None:

@@ -7,17 +7,20 @@ import struct
 from dataclasses import replace
 
 import pytest
-import tiny
 import torch
 from torch import nn
 
+import tiny
+from leakline.client_side import local_weights
 from leakline.data.base import Client, Task
 from leakline.defences import FedBN, FedPer, GaussianNoise, GlobalDP
 from leakline.errors import StackError
 from leakline.federation import State, federate, keep_all
 from leakline.messages import Order
 from leakline.privacy import NoClaim
+from leakline.randomness import Stream
 from leakline.runtimes.local import LocalTransport
+from leakline.strategies import MENU as STRATEGIES
 from leakline.study.describe import description, key_of
 from leakline.study.judges import out_of_patience, over_clients
 from leakline.study.lab import Lab, train_run
@@ -53,7 +56,7 @@ class Recording:
 
 
 def floats_in(blob: bytes) -> set[bytes]:
-    """Every aligned float32 in a file, as bytes, but for the zeros."""
+    """Every four bytes of a file, at any offset, but for zeros."""
     return {blob[i : i + 4] for i in range(0, len(blob) - 3)} - {bytes(4)}
 
 
@@ -65,13 +68,10 @@ def test_no_byte_of_a_private_layer_leaves_in_an_update(workers):
         rounds = []
         for round_ in federate(fed, spy):
             rounds.append(round_)
-            secrets = {
-                struct.pack("<f", v) for m in inner.memories.values() for v in m["private"].tolist() if v != 0
-            }
+            secrets = {struct.pack("<f", v) for m in inner.memories.values() for v in m["private"].tolist() if v != 0}
             assert len(secrets) >= 3 * 18 - 3
             for update in spy.left:
                 assert [e.name for e in update.delta.layout.entries] == ["0.weight", "0.bias"]
-                # The change of a private layer would be as telling as the layer: compare values and changes.
                 sent = update.delta.vector.numpy().tobytes()
                 assert not secrets & {sent[i : i + 4] for i in range(0, len(sent), 4)}
                 assert set(update.metrics) == {"loss"}
@@ -84,8 +84,6 @@ def test_the_update_is_exactly_the_shared_part_of_training_the_whole_model_at_ho
     (round_,) = tiny.run(fed)
     for update in round_.updates:
         client = fed.clients[update.client]
-        from leakline.randomness import Stream
-
         whole = train(bench, Job(bench.initial, client.train, Stream(fed.seed, 0, client.name, "train"), 0), fed.plan)
         assert torch.equal(update.delta.vector, whole.change.only(fed.shares).vector)
 
@@ -140,8 +138,6 @@ def test_a_newcomer_starts_from_the_initial_private_layers():
         (late,) = transport.exchange([Order("b", 2, state.weights)])
     bench = fed.bench()
     start = (state.weights | bench.initial.only(lambda n: not fed.shares(n))).arranged(fed.layout)
-    from leakline.randomness import Stream
-
     expected = train(bench, Job(start, fed.clients["b"].train, Stream(fed.seed, 2, "b", "train"), 2), fed.plan)
     assert torch.equal(late.delta.vector, expected.change.only(fed.shares).vector)
 
@@ -232,8 +228,6 @@ def test_each_client_is_judged_with_its_own_layers(tmp_path):
     last = [r for r in run.readings() if r["round"] == 2 and r["measure"] == "accuracy"]
     found = {r["client"]: r["value"] for r in last if "client" in r}
     for name, client in fed.clients.items():
-        from leakline.federation import local_weights
-
         own = local_weights(fed, bench, Order(name, 2, state.weights), memories[name])
         right = (bench.outputs(own, client.test).argmax(1) == client.test.y).float().mean()
         assert found[name] == pytest.approx(float(right))
@@ -293,18 +287,15 @@ def test_a_study_stops_early_says_so_and_stays_stopped(tmp_path):
 
 def test_the_promise_of_a_run_that_stopped_early_is_that_of_all_rounds(tmp_path):
     fed = federation(
-        rounds=40, patience=2, defences=(FedPer(last=1), GlobalDP(5.0, 0.01)), strategy=tiny_even(),
+        rounds=40,
+        patience=2,
+        defences=(FedPer(last=1), GlobalDP(5.0, 0.01)),
+        strategy=STRATEGIES["fedavg"](weighting="even"),
         plan=Plan(epochs=5, batch=4, learning_rate=2.0),
-    )  # fmt: skip
+    )
     run = train_run(Store(tmp_path), fed, workers=1)
     assert run.end["stopped_after"] < 40
     assert [p["releases"] for p in run.end["card"]["promises"]] == [0, 40]
-
-
-def tiny_even():
-    from leakline.strategies import MENU
-
-    return MENU["fedavg"](weighting="even")
 
 
 def test_the_mean_over_clients_has_a_t_interval():

@@ -89,9 +89,7 @@ def test_coverage_of_a_thousand_audits_of_randomised_response():
     rng = np.random.default_rng(1)
     epsilon, n = 2.0, 1000
     p = 1 / (1 + math.exp(epsilon))
-    lows = [
-        lower_bound_from_scores(rng.random(n) < p, rng.random(n) >= p, rng=rng).low for _ in range(1000)
-    ]
+    lows = [lower_bound_from_scores(rng.random(n) < p, rng.random(n) >= p, rng=rng).low for _ in range(1000)]
     # the true rate is 2.1 % (summed exactly, as in the test above): more than 50 of 1,000 has chance 2e-8
     assert np.sum(np.array(lows) > epsilon) <= 50
     assert np.mean(lows) > 1.6

@@ -25,9 +25,7 @@ def picture(seed, shape, smooth=True):
 
 
 @settings(deadline=None, max_examples=25)
-@given(
-    st.integers(0, 10**6), st.sampled_from([1, 3]), st.integers(11, 40), st.integers(11, 40), st.booleans()
-)
+@given(st.integers(0, 10**6), st.sampled_from([1, 3]), st.integers(11, 40), st.integers(11, 40), st.booleans())
 def test_ssim_is_scikit_images(seed, channels, height, width, smooth):
     a, b = (picture(seed + k, (2, channels, height, width), smooth) for k in (0, 1))
     for data_range, scale in ((1.0, 1.0), (255.0, 255.0)):

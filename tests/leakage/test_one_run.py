@@ -18,9 +18,7 @@ def test_without_delta_it_is_a_binomial_tail():
 @pytest.mark.parametrize(("m", "r", "v", "epsilon", "delta"), [(50, 20, 18, 1.0, 1e-3), (30, 30, 25, 0.5, 1e-4)])
 def test_delta_term_against_the_theorem_summed_naively(m, r, v, epsilon, delta):
     q = math.exp(epsilon) / (1 + math.exp(epsilon))
-    worst = max(
-        sum(binom.pmf(w, r, q) for w in range(max(v - i, 0), v)) / i for i in range(1, m + 1)
-    )
+    worst = max(sum(binom.pmf(w, r, q) for w in range(max(v - i, 0), v)) / i for i in range(1, m + 1))
     expected = binom.sf(v - 1, r, q) + 2 * m * delta * worst
     assert one_run_p_value(m, r, v, epsilon, delta) == pytest.approx(expected, rel=1e-9)
 

@@ -52,7 +52,7 @@ def test_it_is_symmetric_zero_on_the_diagonal_and_its_largest_entry_is_the_sprea
     d = distances(vectors, LAYOUT)
     assert torch.equal(d, d.T)
     assert torch.equal(d.diagonal(), torch.zeros(4, dtype=torch.float64))
-    assert spread(vectors, LAYOUT) == float(d.max())
+    assert spread(vectors, LAYOUT) == pytest.approx(float(d.max()), rel=1e-6)
 
 
 @pytest.mark.parametrize("bound", [0.1, 1.0, 5.0])

@@ -94,9 +94,7 @@ def test_small_cnn_settings(activation, norm):
     assert network(torch.zeros(2, 3, 64, 64)).shape == (2, 2)
     assert has_batchnorm(network) == (norm == "batch")
     assert sum(isinstance(m, nn.GroupNorm) for m in network.modules()) == (3 if norm == "group" else 0)
-    assert hash(model) == hash(
-        resolve("small-cnn", {"channels": (8, 12, 16), "activation": activation, "norm": norm})
-    )
+    assert hash(model) == hash(resolve("small-cnn", {"channels": (8, 12, 16), "activation": activation, "norm": norm}))
 
 
 def test_motion_layers_are_named_from_input_to_output():
@@ -108,9 +106,7 @@ def test_motion_layers_are_named_from_input_to_output():
 @pytest.mark.parametrize("norm", ["none", "group", "batch"])
 def test_resnet_has_eighteen_layers_and_stays_in_scale(norm):
     network = initial(resolve("resnet", {"norm": norm, "width": 8}), (3, 32, 32), 2, seed=0)
-    main = [
-        m for n, m in network.named_modules() if isinstance(m, nn.Conv2d | nn.Linear) and "shortcut" not in n
-    ]
+    main = [m for n, m in network.named_modules() if isinstance(m, nn.Conv2d | nn.Linear) and "shortcut" not in n]
     assert len(main) == 18
     out = network(torch.randn(8, 3, 32, 32, generator=torch.Generator().manual_seed(0)))
     assert 1e-3 < float(out.detach().abs().mean()) < 1e3

@@ -42,9 +42,7 @@ def test_a_batch_of_one_is_tried_where_batch_norm_could_fail():
 
 
 def test_layers_that_write_in_place_or_draw_at_random():
-    network = nn.Sequential(
-        nn.Linear(4, 4), nn.ReLU(inplace=True), nn.Dropout(0.5), nn.Dropout(0.0), nn.Linear(4, 2)
-    )
+    network = nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True), nn.Dropout(0.5), nn.Dropout(0.0), nn.Linear(4, 2))
     assert kinds(network) == {("in-place", "1"), ("dropout", "2")}
 
 

@@ -119,7 +119,8 @@ def test_garbage_lines_are_left_out(root):
     assert len(found) < before
 
 
-def test_an_attack_with_new_settings_replaces_the_old_one(root):
+def test_an_attack_with_new_settings_replaces_the_old_one(root, edit):
+    edit(root / "study.json", lambda grid: grid.update(attacks=["loss-threshold-other"]))
     run = results(root)["run"].iloc[0]
     path = root / "runs" / run / "attacks.jsonl"
     line = json.loads(path.read_text().splitlines()[0])

@@ -57,7 +57,7 @@ def logistic(x: np.ndarray, y: np.ndarray, asked: np.ndarray, seed: int, trees: 
     if not keep.any():
         return np.full(len(asked), 0.5)
     basis = vectors[:, keep] / np.sqrt(values[keep])
-    model = LogisticRegression(C=10.0, class_weight="balanced", max_iter=2000, tol=1e-8, random_state=seed)
+    model = LogisticRegression(C=10.0, class_weight="balanced", solver="newton-cholesky", tol=1e-8, random_state=seed)
     model.fit(kernel @ basis, y)
     return np.asarray(model.predict_proba(others @ rows.T @ basis)[:, 1])
 
@@ -132,7 +132,7 @@ def _share_above(values: np.ndarray) -> float:
 
 
 def _over_users(scores: np.ndarray, labels: np.ndarray, rng: np.random.Generator, statistic: Statistic) -> Interval:
-    """A statistic averaged over worlds, with a percentile bootstrap over users; each user moves in all worlds at once."""
+    """A statistic averaged over worlds, with a percentile bootstrap over users, who move in all worlds at once."""
     users = labels.shape[1]
     draws = rng.multinomial(users, np.full(users, 1 / users), size=RESAMPLES).astype(np.float64)
     weights = np.concatenate([np.ones((1, users)), draws])
@@ -143,8 +143,9 @@ def _over_users(scores: np.ndarray, labels: np.ndarray, rng: np.random.Generator
         judged = ~np.isnan(values)
         mean = np.where(judged, values, 0).sum(0) / judged.sum(0)
     low, high = np.nanquantile(mean[1:], [0.025, 0.975])
-    if low == high and statistic is _area and len(labels) == 1:
-        return auc(scores[0], labels[0])  # resampling people who all agree cannot say how sure that is
+    if low == high and statistic is _area:
+        # Resampling people who all agree cannot say how sure that is; one world's pairs can, and more are no others.
+        return auc(scores[0], labels[0])
     return Interval(float(mean[0]), float(low), float(high), users, "bootstrap over users")
 
 

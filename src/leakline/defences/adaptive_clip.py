@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 
 from leakline.defences.global_dp import GlobalDP, client_level, unbounded
-from leakline.mechanisms import add_gaussian, clip_norm, follow_quantile, split_budget
+from leakline.mechanisms import add_gaussian, clip_norm, follow_quantile, norm_of, split_budget
 from leakline.messages import Receipt, Turn, Update
 from leakline.privacy import Claim, NoClaim
 from leakline.weights import Weights
@@ -51,7 +51,7 @@ class AdaptiveClip(GlobalDP):
             norms: list[float] = []
 
             def clip(v: torch.Tensor, norms: list[float] = norms) -> torch.Tensor:
-                norms.append(float(torch.linalg.vector_norm(v, dtype=torch.float64)))
+                norms.append(norm_of(v))
                 return clip_norm(v, bound)
 
             clipped = self._covered(update.delta, clip)

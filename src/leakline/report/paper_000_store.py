@@ -7,8 +7,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from leakline.errors import StoreError
 from leakline.report.results import Estimate
 from leakline.report.stored import Stored, read_study
+
+CLASSES = 4
 
 
 def finished(root: Path, scenario: str = "") -> list[Stored]:
@@ -61,6 +64,11 @@ def partition(cells: Iterable[Stored]) -> dict[str, tuple[int, ...]]:
     """Who holds how many of each class, from the first run that says so."""
     for cell in cells:
         if rows := holders(cell):
+            if any(len(row["counts"]) != CLASSES for row in rows):
+                raise StoreError(
+                    f"this run has {len(rows[0]['counts'])} classes, the paper's table has {CLASSES}",
+                    fix="ask for it of a run of metric-privacy or client-inference",
+                )
             return {str(row["name"]): tuple(int(n) for n in row["counts"]) for row in rows}
     return {}
 

@@ -166,10 +166,13 @@ def _good(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _newest(lines: list[dict[str, Any]], current: set[str] | None) -> list[dict[str, Any]]:
     """What the study's present attacks measured: an attack with other settings under the same name is another one.
 
-    Which ones are present the grid says; where it does not, the last settings that met the run.
+    Which settings are present the grid says; for an attack that it does not name (an audit made afterwards), they are
+    the last ones that met the run.
     """
-    last = {str(line.get("by", "")): line.get("attack") for line in lines}
-    chosen = current if current is not None else {str(v) for v in last.values()}
+    listed = current or set()
+    names = {key.rpartition("-")[0] for key in listed}
+    last = {str(line.get("by", "")): str(line.get("attack")) for line in lines}
+    chosen = listed | {key for by, key in last.items() if by not in names}
     return [line for line in lines if str(line.get("attack")) in chosen and line["measure"] != "none"]
 
 

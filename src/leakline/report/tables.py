@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from leakline.report.paper_000 import TABLES as PAPER_000
+from leakline.report.paper_000_figures import TABLES as PAPER_000_FIGURES
 from leakline.report.render import FORMS, Table, render
 from leakline.report.results import Estimate, column_of, label_names, summary
 from leakline.report.settings import Pooled, Setting, pool
@@ -149,6 +151,8 @@ TABLES: dict[str, Callable[[Path], Table]] = {
     "missing": missing,
     "runs": runs,
     "utility": utility,
+    **PAPER_000,
+    **PAPER_000_FIGURES,
 }
 
 

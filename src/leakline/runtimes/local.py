@@ -29,9 +29,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from leakline.client_side import TOGETHER, answer_many, reason_of
 from leakline.data.base import Data
 from leakline.defences import Defence
-from leakline.federation import TOGETHER, Federation, answer_many, reason_of
+from leakline.federation import Federation
 from leakline.memory import pack, unpack
 from leakline.messages import Dropped, Memory, Order, Update
 from leakline.ragged import GROUP, fits_ragged

@@ -93,20 +93,33 @@ class Median:
 
     def __call__(self, updates: Iterable[Update]) -> Weights:
         """The combined change."""
-        matrix, like = rows(updates)
-        n = len(matrix)
-        if n <= 8:
-            ordered = _sort_network(matrix)
-            middle = (ordered[(n - 1) // 2] + ordered[n // 2]) / 2
-        else:
-            low = matrix.kthvalue((n - 1) // 2 + 1, dim=0).values
-            middle = low if n % 2 else (low + matrix.kthvalue(n // 2 + 1, dim=0).values) / 2
-        return like.delta.like(middle)
+        held = [update.delta for update in updates]
+        if not held:
+            raise ValueError("no update to combine")
+        middle = torch.empty_like(held[0].vector)
+        # Block by block: what is compared stays in the cache, and the rows are never copied into one matrix.
+        for start in range(0, len(middle), BLOCK):
+            part = slice(start, start + BLOCK)
+            middle[part] = _middle([delta.vector[part] for delta in held])
+        return held[0].like(middle)
 
 
-def _sort_network(matrix: Tensor) -> list[Tensor]:
-    """Rows sorted by odd-even transposition: min/max over whole rows beats sorting tiny columns."""
-    ordered = list(matrix)
+BLOCK = 65_536
+
+
+def _middle(columns: list[Tensor]) -> Tensor:
+    n = len(columns)
+    if n <= 8:
+        ordered = _sort_network(columns)
+        return (ordered[(n - 1) // 2] + ordered[n // 2]) / 2
+    matrix = torch.stack(columns)
+    low = matrix.kthvalue((n - 1) // 2 + 1, dim=0).values
+    return low if n % 2 else (low + matrix.kthvalue(n // 2 + 1, dim=0).values) / 2
+
+
+def _sort_network(columns: list[Tensor]) -> list[Tensor]:
+    """Sorted by odd-even transposition: min/max over whole rows beats sorting tiny columns."""
+    ordered = list(columns)
     for step in range(len(ordered)):
         for i in range(step % 2, len(ordered) - 1, 2):
             a, b = ordered[i], ordered[i + 1]

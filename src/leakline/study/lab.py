@@ -14,7 +14,7 @@ from leakline import cards
 from leakline.attacks.base import Attack
 from leakline.cards import Card
 from leakline.data import table
-from leakline.errors import LeaklineError, StoreError, StudyError
+from leakline.errors import ClientLost, LeaklineError, StoreError, StudyError
 from leakline.federation import Federation, Keep, State, federate, initial_weights, keep_none
 from leakline.messages import Dropped, Memory, Order, Round, Update
 from leakline.randomness import Stream

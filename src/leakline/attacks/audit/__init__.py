@@ -5,6 +5,7 @@ from leakline.attacks.audit.channel import Fixed, PublishChannel, ReleaseChannel
 from leakline.attacks.audit.crafters import SIX, Pair, Scene, canary, craft
 from leakline.attacks.audit.game import Audit, Finding, Question, composed_epsilon, judge, strongest
 from leakline.attacks.audit.ldp import LdpDistinguish
+from leakline.attacks.audit.one_run import one_run
 
 __all__ = [
     "ADVERSARIES",
@@ -25,6 +26,7 @@ __all__ = [
     "composed_epsilon",
     "craft",
     "judge",
+    "one_run",
     "small",
     "strongest",
     "workbench",

@@ -22,14 +22,15 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor, nn
 
+from leakline.client_side import answer
 from leakline.data.base import Client, Data, Task
 from leakline.defences import Defence
-from leakline.federation import Federation, State, answer, federate, keep_none
+from leakline.federation import Architecture, Federation, State, federate, keep_none
 from leakline.messages import Dropped, Memory, Order, Update
 from leakline.privacy import Seat
 from leakline.strategies import SGD, Strategy, fedavg
 from leakline.training import Bench, Plan
-from leakline.weights import Entry, Layout, Weights
+from leakline.weights import Entry, Layout, Weights, write
 
 VALUES = 4
 """How many values an entry of the small copy keeps."""
@@ -163,8 +164,8 @@ class _Cohort:
 class LocalChannel:
     """The server's seat, one record apart: a client trains one step on its data, and on data with one record changed.
 
-    An input is a record here (its values, flattened), not an update; a record acts through a gradient, so a small
-    network is really trained. Made by `record_bench`.
+    An input is a record here (its values, flattened), not an update; a record acts through a gradient, so a linear
+    classifier is really trained. Made by `record_bench`.
     """
 
     federation: Federation
@@ -190,6 +191,22 @@ class LocalChannel:
         updates = answer(federation, self._bench, order, {} if memory is None else memory)
         return torch.cat([update.delta.vector for update in updates])
 
+    def records(self, size: float) -> tuple[Tensor, Tensor]:
+        """A record that the initial model already fits, so that its gradient is 0, and one that it gets all wrong."""
+        weight = self._bench.initial["0.weight"]
+        label = int(self.federation.task.clients[0].train.y[0])
+        wrong = weight[1 - label] - weight[label]
+        wrong = wrong * (size / float(wrong.norm()))
+        return -wrong, wrong
+
+    def pull(self, record: Tensor) -> Tensor:
+        """Where a step without any defence goes on this record alone: what an observer looks for in an update."""
+        model, client = self._bench.model, self.federation.task.clients[0]
+        write(model, self._bench.initial)
+        loss = self._bench.loss(model(record.view(1, -1)), client.train.y[:1])
+        found = torch.autograd.grad(loss, list(model.parameters()))
+        return -torch.cat([g.flatten() for g in found])
+
     @cached_property
     def _worlds(self) -> dict[int, Federation]:
         return {}
@@ -204,11 +221,11 @@ class LocalChannel:
 
 
 def record_bench(federation: Federation) -> Federation:
-    """The same stack around a small network, one step on all of a client's records: one release per round."""
+    """The same stack around a linear classifier, one step on all of a client's records: one release per round."""
     made = workbench(
         federation.defences, rounds=federation.rounds, buffers=False, seed=federation.seed, noise=federation.noise
     )
-    return replace(made, plan=Plan(batch=0, learning_rate=1.0))
+    return replace(made, model=_linear, plan=Plan(batch=0, learning_rate=1.0))
 
 
 def _update(federation: Federation, name: str, change: Tensor) -> Update:
@@ -254,6 +271,11 @@ class _Shrunk:
 
     def build(self, shape: tuple[int, ...], classes: int, kind: str) -> nn.Module:
         return _Shell(self.entries)
+
+
+def shell(entries: tuple[Entry, ...]) -> Architecture:
+    """An architecture that is nothing but these entries, for games without a forward pass."""
+    return _Shrunk(entries)
 
 
 def small(federation: Federation, noise: Literal["secret", "seeded"] | None = None) -> Federation:
@@ -319,6 +341,10 @@ def _network(buffers: bool) -> Callable[[], nn.Module]:
 
 def _with_buffers() -> nn.Module:
     return nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 2))
+
+
+def _linear() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 2))
 
 
 def _plain() -> nn.Module:

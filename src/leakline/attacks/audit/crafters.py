@@ -71,12 +71,6 @@ def canary(
     return Pair("canary" if where == "everywhere" else f"canary in {where}", zero, one)
 
 
-def record_pair(layout: Layout, size: float = SIZE) -> Pair:
-    """Two records that pull a gradient opposite ways, far beyond any clip bound."""
-    one = torch.ones(layout.size) * size
-    return Pair("record", -one, one)
-
-
 @dataclass(frozen=True)
 class Scene:
     """What an adversary of paper 002 has: the model's function and weights, and two images with their labels."""

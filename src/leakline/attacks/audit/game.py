@@ -22,7 +22,7 @@ from scipy.special import betainc
 from torch import Tensor
 
 from leakline.attacks.audit.channel import Channel, LocalChannel, PublishChannel, ReleaseChannel, record_bench, small
-from leakline.attacks.audit.crafters import Pair, canary, record_pair
+from leakline.attacks.audit.crafters import SIZE, Pair, canary
 from leakline.attacks.audit.distinguishers import learned_ratio, matched_filter, side_score
 from leakline.attacks.base import Challenge
 from leakline.defences import hooks_of
@@ -33,11 +33,10 @@ from leakline.leakage.epsilon import (
     count_errors,
     lower_bound_from_scores,
     mu_bound,
-    mu_ceiling,
     point_epsilon,
     trials_needed,
 )
-from leakline.privacy import Adjacency, Claim, Gaussian, Pure, Seat, Unit, replace_one, total_mu
+from leakline.privacy import Adjacency, Claim, Gaussian, Pure, Seat, Unit, total_mu
 from leakline.randomness import Stream
 from leakline.readings import Reading
 
@@ -132,8 +131,8 @@ class Audit:
 
     ``trials`` are those of the main game (half in each world); games about buffers and dropouts take a fifth.
     ``confidence`` is that of all bounds together. ``seat``: "promised" is the seat each promise is made against,
-    "server" or "client" looks from there whatever is promised. ``delta`` 0 is the study's usual 1e-5 for bounds
-    that need one.
+    "server" or "client" looks from there whatever is promised. ``delta`` is for bounds that need one (pure promises
+    do not).
     """
 
     trials: int = 20_000
@@ -173,14 +172,14 @@ class Audit:
                 continue
             count = self.trials if question.situation == MAIN else self.trials // 5
             if isinstance(channel, LocalChannel):
-                count //= 4  # each trial trains
+                count //= 8  # each trial trains
             if question.kind == "none":
                 count //= 4  # nothing is promised: to show that much leaks takes fewer trials than to verify a bound
             bits = Stream(federation.seed, place, "examiner", "audit").numpy().permutation(count) % 2 == 1
             known, views = block(channel, pair, bits, place * 2**40)
             place += 1
             if isinstance(channel, LocalChannel):
-                pair = Pair(pair.name, known[0].mean(0), known[1].mean(0))  # views are updates, inputs were records
+                pair = Pair(pair.name, channel.pull(pair.zero), channel.pull(pair.one))  # views are updates
             learn = question.kind == "none"
             yield Challenge(views, Hints(pair, *known, learn=learn), (bits, question))
 
@@ -257,13 +256,13 @@ def _records(name: str, federation: Federation) -> Iterator[tuple[Question, Chan
     claim = bench.claims().get(name)
     if not isinstance(claim, Claim):
         return
-    kind, promised = one_release(replace_one(claim))
+    kind, promised = one_release(claim)
     question = Question(
-        name, Seat.SERVER, f"{claim.unit} exchanged for another, full batch", MAIN, "none" if kind == "sampled" else kind,
-        promised, claim.releases, setting="one step of a small network",
+        name, Seat.SERVER, f"{claim.unit}, full batch", MAIN, "none" if kind == "sampled" else kind, promised,
+        claim.releases, setting="one step of a linear classifier",
     )  # fmt: skip
     channel = LocalChannel(bench)
-    yield question, channel, record_pair(channel.layout)
+    yield question, channel, Pair("record", *channel.records(SIZE))
 
 
 def _seen(observer: Seat) -> Seat:
@@ -403,9 +402,3 @@ def strongest(findings: Sequence[Finding]) -> list[Finding]:
         if key not in best or found.composed > best[key].composed:
             best[key] = found
     return list(best.values())
-
-
-def most_certifiable(trials: int, confidence: float) -> tuple[float, float]:
-    """The largest epsilon and mu that so many trials can show."""
-    half = max(1, trials // 2)
-    return ceiling(half, 0.0, confidence), mu_ceiling(half, confidence)

@@ -23,6 +23,7 @@ from leakline.federation import Federation
 from leakline.leakage.epsilon import ErrorCounts, count_errors, lower_bound, point_epsilon, pool
 from leakline.mechanisms.sphere import norm_ratio, report_cosines
 from leakline.privacy import Seat
+from leakline.randomness import Stream
 from leakline.readings import Reading
 from leakline.strategies import SGD
 
@@ -133,7 +134,9 @@ class LdpDistinguish:
         assert isinstance(server, SGD)
         step = server.learning_rate * defence.scale(size)
         for m in range(self.measurements):
-            rng = np.random.default_rng([federation.seed, m, 2])
+            # Data set and epsilon are in the address: cells of a study must not share their luck.
+            purpose = f"ldp-distinguish {federation.task.name} {defence.epsilon:g}"
+            rng = Stream(federation.seed, m, "examiner", purpose).numpy()
             generator = torch.Generator().manual_seed(int(rng.integers(2**62)))
             scene = draw_scene(federation, bench, rng, defence.clip)
             malicious = malicious_model(federation, bench, int(scene.y1[0]), seed=m)

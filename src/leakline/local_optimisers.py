@@ -1,0 +1,80 @@
+"""The clients' optimisers on a CPU: torch's arithmetic without importing the compiler that torch.optim needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+
+class Steps(Protocol):
+    """What training needs of an optimiser; torch's own have it."""
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients."""
+        ...
+
+    def step(self) -> object:
+        """Move the parameters."""
+        ...
+
+
+class _Direct:
+    """Optimisers for float32 on a CPU, bit-equal to torch's, that start at once.
+
+    Using anything of ``torch.optim`` imports the compiler (torch._dynamo): a second or more in every fresh process.
+    """
+
+    def __init__(self, parameters: Sequence[Tensor], rate: float, weight_decay: float) -> None:
+        self.parameters, self.rate, self.weight_decay = list(parameters), rate, weight_decay
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients."""
+        for parameter in self.parameters:
+            parameter.grad = None
+
+
+class Adam(_Direct):
+    """Adam (Kingma and Ba 2015) with torch's default betas and epsilon, by the fused kernel that torch.optim calls."""
+
+    def __init__(self, parameters: Sequence[Tensor], rate: float, weight_decay: float) -> None:
+        super().__init__(parameters, rate, weight_decay)
+        self.state = [(torch.zeros_like(p), torch.zeros_like(p), torch.zeros(())) for p in parameters]
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Move the parameters."""
+        live = [(p, p.grad, *s) for p, s in zip(self.parameters, self.state, strict=True) if p.grad is not None]
+        if not live:
+            return
+        parameters, gradients, first, second, counts = (list(column) for column in zip(*live, strict=True))
+        torch._foreach_add_(counts, 1)
+        torch._fused_adam_(
+            parameters, gradients, first, second, [], counts, lr=self.rate, beta1=0.9, beta2=0.999,
+            weight_decay=self.weight_decay, eps=1e-8, amsgrad=False, maximize=False,
+        )  # fmt: skip
+
+
+class Sgd(_Direct):
+    """Stochastic gradient descent with momentum as torch has it (the first step takes the gradient whole)."""
+
+    def __init__(self, parameters: Sequence[Tensor], rate: float, momentum: float, weight_decay: float) -> None:
+        super().__init__(parameters, rate, weight_decay)
+        self.momentum, self.velocity = momentum, dict[int, Tensor]()
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Move the parameters."""
+        for i, parameter in enumerate(self.parameters):
+            change = parameter.grad
+            if change is None:
+                continue
+            if self.weight_decay:
+                change = change.add(parameter, alpha=self.weight_decay)
+            if self.momentum:
+                old = self.velocity.get(i)
+                change = change.clone() if old is None else old.mul_(self.momentum).add_(change)
+                self.velocity[i] = change
+            parameter.add_(change, alpha=-self.rate)

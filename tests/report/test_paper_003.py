@@ -1,0 +1,124 @@
+"""Paper 003's figures from a store that was really run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from leakline.report import paper_003
+from leakline.report.render import FORMS, render
+from leakline.report.results import Estimate
+from leakline.report.stored import read_study
+
+STUDY = """
+name = "people"
+seeds = [0, 1]
+noise = "seeded"
+[data]
+use = "motion"
+subjects = 12
+trials = 3
+seconds = 3.0
+window = 50
+stride = 50
+partition = { use = "by-column", column = "subject" }
+client_test = 0.34
+server_test = 0.0
+[model]
+use = "motion-cnn"
+channels = [2, 2]
+hidden = [4, 4]
+[training]
+rounds = 3
+epochs = 1
+batch = 16
+learning_rate = 0.1
+evaluate = "clients"
+[defences]
+vanilla = []
+fedper = [{ use = "fedper", private = ["dense*"] }]
+clipped = [{ use = "gaussian-release", noise_multiplier = 0.1, clip = 1.0 }]
+[[attacks]]
+name = "gender"
+use = "attribute-inference"
+trait = "gender"
+server = "passive"
+folds = 3
+repeats = 1
+trees = 5
+epochs = [1, 2]
+[[attacks]]
+name = "took-part"
+use = "user-membership"
+folds = 3
+worlds = 1
+trees = 5
+"""
+
+
+@pytest.fixture(scope="module")
+def people(tmp_path_factory) -> Path:
+    from leakline.study.lab import run_study
+    from leakline.study.spec import parse
+
+    root = tmp_path_factory.mktemp("people") / "store"
+    assert [o.error for o in run_study(parse(STUDY), root, workers=1)] == [""] * 6
+    return root
+
+
+def test_figure_2_is_the_distribution_of_the_last_rounds_accuracies(people):
+    table = paper_003.figure_2(people)
+    assert table.columns == ("share of users", "vanilla", "fedper", "clipped")
+    assert [row[0] for row in table.rows][-1] == 1.0
+    cells = [c for c in read_study(people).cells if c.labels["defence"] == "fedper"]
+    lists = [
+        sorted(r["value"] for r in c.readings if r["measure"] == "accuracy" and r.get("client") and r["round"] == 2)
+        for c in cells
+    ]
+    assert [row[2] for row in table.rows] == pytest.approx([(a + b) / 2 for a, b in zip(*lists, strict=True)])
+
+
+def test_figure_3_has_every_round_and_rounds_to_the_goal_say_when_nobody_got_there(people):
+    table = paper_003.figure_3(people)
+    assert [row[0] for row in table.rows] == [1, 2, 3]
+    words = paper_003.rounds_to_goal(people)
+    assert [row[0] for row in words.rows] == ["vanilla", "fedper", "clipped"]
+    for row in words.rows:
+        assert isinstance(row[3], Estimate)
+        assert (row[1] is None) == (row[2] == "0 of 2")
+
+
+def test_figure_4_has_the_majority_beside_the_accuracy(people):
+    table = paper_003.figure_4(people)
+    assert [(row[0], row[1]) for row in table.rows] == [("gender", 1), ("gender", 2)]
+    assert all(row[2] == 0.5 for row in table.rows)
+    assert all(isinstance(cell, Estimate) for row in table.rows for cell in row[3:])
+
+
+def test_figures_5_and_6_and_the_frontier(people):
+    assert paper_003.figure_5(people).columns[1:] == ("vanilla gender", "fedper gender", "clipped gender")
+    assert len(paper_003.figure_5(people).rows) == 12
+    six = paper_003.figure_6(people)
+    assert [(row[0], row[1]) for row in six.rows] == [(d, "took-part") for d in ("vanilla", "fedper", "clipped")]
+    assert all(row[4] <= row[3].mean <= row[5] for row in six.rows)
+    table = paper_003.frontier(people)
+    promised = {row[0]: row[1] for row in table.rows}
+    assert promised["vanilla"] == promised["fedper"] == "none"
+    assert promised["clipped"] > 100
+    assert all(row[8].count(",") == 1 for row in table.rows)
+
+
+@pytest.mark.parametrize("name", paper_003.TABLES)
+def test_every_table_renders_in_every_form(people, name):
+    table = paper_003.TABLES[name](people)
+    for form in FORMS:
+        assert render(table, form)
+
+
+def test_every_figure_is_sound_svg(people):
+    found = paper_003.figures(people)
+    assert {"fig2", "fig3", "fig4-gender", "fig5", "fig6", "frontier-gender-1", "frontier-took-part"} <= set(found)
+    for text in found.values():
+        assert ElementTree.fromstring(text).tag.endswith("svg")
