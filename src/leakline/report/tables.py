@@ -8,6 +8,7 @@ from typing import Any
 
 from leakline.report.paper_000 import TABLES as PAPER_000
 from leakline.report.paper_000_figures import TABLES as PAPER_000_FIGURES
+from leakline.report.paper_003 import TABLES as PAPER_003
 from leakline.report.render import FORMS, Table, render
 from leakline.report.results import Estimate, column_of, label_names, summary
 from leakline.report.settings import Pooled, Setting, pool
@@ -153,6 +154,7 @@ TABLES: dict[str, Callable[[Path], Table]] = {
     "utility": utility,
     **PAPER_000,
     **PAPER_000_FIGURES,
+    **PAPER_003,
 }
 
 
