@@ -16,11 +16,12 @@ from rows import Row, interleaved, milliseconds, ratio
 from torch.func import functional_call
 
 from leakline.attacks.audit.blackbox import CHUNK, one_thread, report_sides
-from leakline.attacks.audit.channel import PublishChannel, ReleaseChannel, small, workbench
+from leakline.attacks.audit.channel import PublishChannel, ReleaseChannel
 from leakline.attacks.audit.crafters import Scene, canary, gradient_flip
 from leakline.attacks.audit.distinguishers import cosine_rule, loss_rule
 from leakline.attacks.audit.network import paper_002_cnn
 from leakline.attacks.audit.stacks import stacked_losses
+from leakline.attacks.audit.workbench import small, workbench
 from leakline.defences import GlobalDP, LdpSgd
 from leakline.leakage.epsilon import count_errors
 from leakline.mechanisms.sphere import report_cosines

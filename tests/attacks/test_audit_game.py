@@ -11,9 +11,10 @@ import pytest
 import torch
 
 from leakline.attacks.audit import Audit, Fixed, Question, audit, canary, composed_epsilon, judge, one_run, workbench
-from leakline.attacks.audit.channel import PublishChannel, ReleaseChannel, small
+from leakline.attacks.audit.channel import PublishChannel, ReleaseChannel
 from leakline.attacks.audit.distinguishers import cosine_rule, report_ratio
-from leakline.attacks.audit.game import not_random
+from leakline.attacks.audit.questions import not_random
+from leakline.attacks.audit.workbench import small
 from leakline.cards import formal_card
 from leakline.defences import AdaptiveClip, Defence, GaussianRelease, GlobalDP, LdpSgd, PercentileGaussian
 from leakline.federation import Federation

@@ -8,6 +8,7 @@ from typing import Any
 
 from leakline.report.paper_000 import TABLES as PAPER_000
 from leakline.report.paper_000_figures import TABLES as PAPER_000_FIGURES
+from leakline.report.paper_002 import TABLES as PAPER_002
 from leakline.report.paper_003 import TABLES as PAPER_003
 from leakline.report.render import FORMS, Table, render
 from leakline.report.results import Estimate, column_of, label_names, summary
@@ -154,6 +155,7 @@ TABLES: dict[str, Callable[[Path], Table]] = {
     "utility": utility,
     **PAPER_000,
     **PAPER_000_FIGURES,
+    **PAPER_002,
     **PAPER_003,
 }
 

@@ -1,11 +1,14 @@
 """One audit game for every defence: what a promise is worth, measured (paper 002 and beyond)."""
 
 from leakline.attacks.audit.api import ADVERSARIES, Audited, audit, card_with
-from leakline.attacks.audit.channel import Fixed, PublishChannel, ReleaseChannel, small, workbench
+from leakline.attacks.audit.bounds import Finding, composed_epsilon, judge, strongest
+from leakline.attacks.audit.channel import Fixed, PublishChannel, ReleaseChannel
 from leakline.attacks.audit.crafters import SIX, Pair, Scene, canary, craft
-from leakline.attacks.audit.game import Audit, Finding, Question, composed_epsilon, judge, strongest
+from leakline.attacks.audit.game import Audit
 from leakline.attacks.audit.ldp import LdpDistinguish
 from leakline.attacks.audit.one_run import one_run
+from leakline.attacks.audit.questions import Question
+from leakline.attacks.audit.workbench import small, workbench
 
 __all__ = [
     "ADVERSARIES",

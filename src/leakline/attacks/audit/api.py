@@ -10,20 +10,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from leakline.attacks.audit.channel import Channel, PublishChannel, ReleaseChannel, workbench
+from leakline.attacks.audit.bounds import Finding, strongest
+from leakline.attacks.audit.channel import Channel, PublishChannel, ReleaseChannel
 from leakline.attacks.audit.crafters import SIX, Pair, craft
-from leakline.attacks.audit.game import (
-    Audit,
-    Finding,
-    Hints,
-    Question,
-    SeatName,
-    block,
-    not_random,
-    one_release,
-    strongest,
-)
+from leakline.attacks.audit.game import Audit, Hints, block
+from leakline.attacks.audit.questions import Question, SeatName, not_random, one_release
 from leakline.attacks.audit.scene import draw_scene, malicious_model
+from leakline.attacks.audit.workbench import workbench
 from leakline.attacks.base import Challenge
 from leakline.cards import Card, formal_card, violations
 from leakline.defences import Defence

@@ -20,26 +20,21 @@ from functools import cached_property
 from typing import Literal, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from leakline.client_side import answer
-from leakline.data.base import Client, Data, Task
+from leakline.data.base import Client, Data
 from leakline.defences import Defence
-from leakline.federation import Architecture, Federation, State, federate, keep_none
+from leakline.federation import Federation, State, federate, keep_none
 from leakline.messages import Dropped, Memory, Order, Update
 from leakline.privacy import Seat
-from leakline.strategies import SGD, Strategy, fedavg
-from leakline.training import Bench, Plan
+from leakline.training import Bench
 from leakline.weights import Entry, Layout, Weights, write
 
-VALUES = 4
-"""How many values an entry of the small copy keeps."""
-ENTRIES = 12
-"""How many entries of each kind (parameters, buffers) the small copy keeps: the first and the last."""
-CLIENTS = 3
-"""How many clients a participant's game is played among: a promise per client does not depend on it."""
 OTHERS = 0.1
 """Length of the updates of the clients that the game is not about."""
+
+
 Part = Literal["all", "one"]
 
 
@@ -220,14 +215,6 @@ class LocalChannel:
         return self.federation.bench()
 
 
-def record_bench(federation: Federation) -> Federation:
-    """The same stack around a linear classifier, one step on all of a client's records: one release per round."""
-    made = workbench(
-        federation.defences, rounds=federation.rounds, buffers=False, seed=federation.seed, noise=federation.noise
-    )
-    return replace(made, model=_linear, plan=Plan(batch=0, learning_rate=1.0))
-
-
 def _update(federation: Federation, name: str, change: Tensor) -> Update:
     examples = max(1, len(federation.clients[name].train))
     return Update(name, Weights(federation.wire, change.to(torch.float32)), examples, 1, {"loss": 0.0})
@@ -239,116 +226,6 @@ def released(federation: Federation, update: Update, index: int, memory: Memory)
         if type(defence).release is not Defence.release:
             update = defence.release(update, federation.turn(place, index, update.client, memory))
     return update
-
-
-# --- federations to play on ---------------------------------------------------------------------------------------
-
-
-class _Shell(nn.Module):
-    """A module with entries of given names and sizes, and no forward pass."""
-
-    def __init__(self, entries: Sequence[Entry]) -> None:
-        super().__init__()
-        for entry in entries:
-            *path, last = entry.name.split(".")
-            place: nn.Module = self
-            for step in path:
-                if step not in place._modules:
-                    place.add_module(step, nn.Module())
-                place = place.get_submodule(step)
-            values = torch.zeros(entry.shape)
-            if entry.buffer:
-                place.register_buffer(last, values)
-            else:
-                place.register_parameter(last, nn.Parameter(values))
-
-
-@dataclass(frozen=True)
-class _Shrunk:
-    """Builds a `_Shell`."""
-
-    entries: tuple[Entry, ...]
-
-    def build(self, shape: tuple[int, ...], classes: int, kind: str) -> nn.Module:
-        return _Shell(self.entries)
-
-
-def shell(entries: tuple[Entry, ...]) -> Architecture:
-    """An architecture that is nothing but these entries, for games without a forward pass."""
-    return _Shrunk(entries)
-
-
-def small(federation: Federation, noise: Literal["secret", "seeded"] | None = None) -> Federation:
-    """The same stack, strategy and sampling over a few clients and a few values per entry.
-
-    The client with most examples comes first: under a weighted mean it has most to lose. Where all noise is added
-    before the server's optimiser, the optimiser is left out: its step is public, and an observer inverts it.
-    """
-    layout = federation.layout
-    entries = tuple(
-        Entry(e.name, (min(e.size, VALUES),), e.buffer)
-        for buffer in (False, True)
-        for e in _ends([e for e in layout.entries if e.buffer == buffer])
-    )
-    kept = tuple(sorted(federation.task.clients, key=lambda c: -len(c.train))[:CLIENTS])
-    late = any(d.at == "model" and type(d).publish is not Defence.publish for d in federation.defences)
-    strategy = federation.strategy if late else replace(federation.strategy, optimiser=SGD())
-    return replace(
-        federation,
-        task=replace(federation.task, clients=kept),
-        model=_Shrunk(entries),
-        strategy=replace(strategy, warm_start=False),
-        noise=noise or federation.noise,
-        min_clients=1,
-    )
-
-
-def _ends(entries: list[Entry]) -> list[Entry]:
-    return entries if len(entries) <= ENTRIES else entries[: ENTRIES // 2] + entries[-ENTRIES // 2 :]
-
-
-def workbench(
-    defences: Sequence[Defence],
-    *,
-    rounds: int = 1,
-    strategy: Strategy | None = None,
-    clients: int = CLIENTS,
-    buffers: bool = True,
-    seed: int = 0,
-    **settings: object,
-) -> Federation:
-    """A tiny federation around a stack, for auditing a defence that no study has trained with."""
-    generator = torch.Generator().manual_seed(seed)
-    shared = [Data(torch.randn(8, 4, generator=generator), torch.arange(8) % 2) for _ in range(clients)]
-    task = Task(
-        tuple(Client(f"client-{i}", data) for i, data in enumerate(shared)), None, None, ("a", "b"), name="workbench"
-    )
-    return Federation(
-        task=task,
-        model=_network(buffers),
-        plan=Plan(batch=0),
-        strategy=strategy or fedavg("even"),
-        defences=tuple(defences),
-        rounds=rounds,
-        seed=seed,
-        **settings,  # type: ignore[arg-type]
-    )
-
-
-def _network(buffers: bool) -> Callable[[], nn.Module]:
-    return _with_buffers if buffers else _plain
-
-
-def _with_buffers() -> nn.Module:
-    return nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 2))
-
-
-def _linear() -> nn.Module:
-    return nn.Sequential(nn.Linear(4, 2))
-
-
-def _plain() -> nn.Module:
-    return nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 2))
 
 
 @dataclass(frozen=True)

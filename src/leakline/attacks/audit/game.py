@@ -11,56 +11,29 @@ certified is ONE release; what the card compares is all of them, so bounds are c
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
-from scipy.special import betainc
 from torch import Tensor
 
-from leakline.attacks.audit.channel import Channel, LocalChannel, PublishChannel, ReleaseChannel, record_bench, small
-from leakline.attacks.audit.crafters import SIZE, Pair, canary
+from leakline.attacks.audit.bounds import Finding, judge, strongest
+from leakline.attacks.audit.channel import Channel, LocalChannel
+from leakline.attacks.audit.crafters import Pair
 from leakline.attacks.audit.distinguishers import learned_ratio, matched_filter, side_score
+from leakline.attacks.audit.questions import MAIN, SeatName, not_random, situations
+from leakline.attacks.audit.workbench import small
 from leakline.attacks.base import Challenge
-from leakline.defences import hooks_of
 from leakline.federation import Federation
-from leakline.leakage.epsilon import (
-    ErrorCounts,
-    ceiling,
-    count_errors,
-    lower_bound_from_scores,
-    mu_bound,
-    point_epsilon,
-    trials_needed,
-)
-from leakline.privacy import Adjacency, Claim, Gaussian, Pure, Seat, Unit, total_mu
+from leakline.leakage.epsilon import trials_needed
+from leakline.privacy import Seat
 from leakline.randomness import Stream
 from leakline.readings import Reading
 
 if TYPE_CHECKING:
     from leakline.study.lab import Lab
-
-Kind = Literal["mu", "pure", "sampled", "none"]
-SeatName = Literal["promised", "server", "client"]
-
-
-@dataclass(frozen=True)
-class Question:
-    """What one game is about, and what is promised for ONE release (infinite: nothing)."""
-
-    defence: str
-    seat: Seat
-    unit: str
-    situation: str
-    kind: Kind
-    promised: float = math.inf
-    releases: int = 1
-    setting: str = "mechanism alone, on a small copy of the wire"
-    trouble: str = ""
-    """Why no trial was needed: the stack does not randomise, or its noise can be had again."""
 
 
 @dataclass(frozen=True)
@@ -73,56 +46,6 @@ class Hints:
     learn: bool = False
     sides: bool = False
     """Whether the mechanism shows only on which side of an input its output lies (LDP-SGD)."""
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What one game found: ``low`` and ``promised`` are of one release, ``composed`` of all of them."""
-
-    question: Question
-    quantity: Literal["mu", "epsilon"]
-    point: float
-    low: float
-    composed: float
-    trials: int
-    ceiling: float
-    confidence: float
-    method: str
-    delta: float = 0.0
-
-    @property
-    def broken(self) -> bool:
-        """Whether the bound exceeds what is promised for one release."""
-        return self.low > self.question.promised * (1 + 1e-9)
-
-    @property
-    def note(self) -> str:
-        """How to read it, in one line."""
-        asked = self.question
-        if asked.trouble:
-            return asked.trouble
-        releases = f"{asked.releases} releases" if asked.releases > 1 else "one release"
-        parts = [f"{asked.situation}, {releases}"]
-        if asked.releases > 1:
-            parts.append(f"of one {self.low:.3g}")
-        if math.isfinite(asked.promised):
-            parts.append(f"promised for one {asked.promised:.3g}")
-        limited = ": sample-limited" if self.low >= 0.9 * self.ceiling else ""
-        parts.append(f"{self.trials} trials could certify {self.ceiling:.3g} of one{limited}")
-        parts.append(
-            f"{self.method} at {100 * self.confidence:.4g} %" + (f", delta {self.delta:g}" if self.delta else "")
-        )
-        return "; ".join(parts)
-
-    def reading(self, by: str = "audit") -> Reading:
-        """As a line of a card. The unit is that of the promise only where the seat is."""
-        asked = self.question
-        unit = f":{asked.unit}" if asked.unit else ""
-        point = self.point * (self.composed / self.low if 0 < self.low < math.inf else 1.0)
-        return Reading(
-            f"{self.quantity}{unit}", point, self.composed, n=self.trials, by=by, better="lower",
-            note=f"{self.note}; {asked.setting}",
-        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -204,9 +127,10 @@ class Audit:
         return [f.reading() for f in strongest(self.findings(guesses, secrets))]
 
 
-MAIN = "canary"
 PILOT = 50
 """Views of each world that a distinguisher calibrates itself on."""
+
+
 MOST_GAMES = 6
 
 
@@ -219,186 +143,3 @@ def block(channel: Channel, pair: Pair, bits: np.ndarray, first: int) -> tuple[t
     first += 2 * PILOT
     views = [channel.see(pair.one if bit else pair.zero, first + i) for i, bit in enumerate(bits.tolist())]
     return (zero, one), torch.stack(views)
-
-
-def situations(
-    federation: Federation, bench: Federation, seat_of: SeatName = "promised"
-) -> Iterator[tuple[Question, Channel, Pair]]:
-    """What to ask of a stack: each promise from its own seat, or the stack as a whole where there is none."""
-    promises = {name: claim for name, claim in federation.claims().items() if isinstance(claim, Claim)}
-    seats = {"server": [Seat.SERVER], "client": [Seat.CLIENT]}.get(seat_of)
-    asked: list[tuple[Question, Adjacency]] = []
-    for name, claim in promises.items():
-        if claim.unit in (Unit.RECORD, Unit.PATIENT):
-            yield from _records(name, federation)
-            continue
-        for seat in seats or [_seen(claim.observer)]:
-            if seat is _seen(claim.observer):
-                kind, promised = one_release(claim)
-                question = Question(name, seat, str(claim.unit), MAIN, kind, promised, claim.releases)
-            else:
-                question = Question(name, seat, f"{claim.unit} seen by the {seat}", MAIN, "none")
-            asked.append((question, claim.adjacency))
-    if not asked and not promises:
-        stack = " + ".join(type(d).__name__ for d in federation.defences) or "no defence"
-        acts = {hook for d in federation.defences for hook in hooks_of(d)}
-        default = Seat.CLIENT if acts & {"admit", "publish"} else Seat.SERVER
-        for seat in seats or [default]:
-            unit = f"client seen by the {seat}" if seats else ""
-            asked.append((Question(stack, seat, unit, MAIN, "none"), Adjacency.ADD_REMOVE))
-    for question, adjacency in asked:
-        yield from _variants(question, adjacency, bench)
-
-
-def _records(name: str, federation: Federation) -> Iterator[tuple[Question, Channel, Pair]]:
-    """A record's game: one step on all records of a small client, held against what the stack promises for that."""
-    bench = record_bench(federation)
-    claim = bench.claims().get(name)
-    if not isinstance(claim, Claim):
-        return
-    kind, promised = one_release(claim)
-    question = Question(
-        name, Seat.SERVER, f"{claim.unit}, full batch", MAIN, "none" if kind == "sampled" else kind, promised,
-        claim.releases, setting="one step of a linear classifier",
-    )  # fmt: skip
-    channel = LocalChannel(bench)
-    yield question, channel, Pair("record", *channel.records(SIZE))
-
-
-def _seen(observer: Seat) -> Seat:
-    """The channel of an observer: the public sees the last of the models that a participant sees."""
-    return Seat.SERVER if observer is Seat.SERVER else Seat.CLIENT
-
-
-def _variants(question: Question, adjacency: Adjacency, bench: Federation) -> Iterator[tuple[Question, Channel, Pair]]:
-    channel: Channel
-    if question.seat is Seat.SERVER:
-        channel = ReleaseChannel(bench)
-        if question.kind == "none":
-            adjacency = Adjacency.REPLACE_ONE
-    else:
-        channel = PublishChannel(bench, parts="one" if question.unit == Unit.SUB_CLIENT else "all")
-    yield question, channel, canary(channel.layout, adjacency)
-    if question.kind == "none":
-        yield replace(question, situation="canary in one value"), channel, canary(channel.layout, where="one value")
-    if channel.layout.buffers:
-        yield replace(question, situation="canary in buffers"), channel, canary(channel.layout, adjacency, "buffers")
-    if isinstance(channel, PublishChannel) and len(bench.task.clients) > 2 and bench.sampling == "full":
-        fewer = replace(channel, dropped=1)
-        yield replace(question, situation="a client drops out"), fewer, canary(channel.layout, adjacency)
-
-
-def one_release(claim: Claim) -> tuple[Kind, float]:
-    """What a claim promises for a single release: mu, or epsilon, or (sampled) nothing that one number says."""
-    gaussian = [replace(e, times=1) for e in claim.events if isinstance(e, Gaussian)]
-    pure = [e for e in claim.events if isinstance(e, Pure)]
-    if not pure and all(e.rate == 1 for e in gaussian):
-        return "mu", total_mu(gaussian)
-    if not gaussian:
-        return "pure", sum(e.epsilon for e in pure)
-    return "sampled", math.inf
-
-
-def not_random(channel: Channel, pair: Pair) -> str:
-    """Why a stack hides nothing, found without statistics; empty if it does randomise.
-
-    Two rounds of the same input that come out alike have no noise, or noise that was drawn once. The same round
-    played twice that comes out alike has noise which whoever knows the seed can draw again: asked only where the
-    stack is said to draw secret noise (a seeded study has its own stamp).
-    """
-    memory: dict[str, Any] = {}
-    rounds = [channel.see(pair.zero, index, memory) for index in (1, 2, 3)]
-    ones = [channel.see(pair.one, index) for index in (1, 2)]
-    if torch.equal(rounds[0], rounds[1]) and torch.equal(ones[0], ones[1]):
-        return "" if torch.equal(rounds[0], ones[0]) else "deterministic: epsilon = infinity"
-    if any(_alike(a, b) for a, b in ((rounds[0], rounds[1]), (rounds[1], rounds[2]))):
-        return "the noise of one round returns in the next: epsilon = infinity"
-    if isinstance(channel, ReleaseChannel | PublishChannel | LocalChannel):
-        secret = replace(channel, federation=replace(channel.federation, noise="secret"))
-        if torch.equal(secret.see(pair.one, 1), secret.see(pair.one, 1)):
-            return "the same round gives the same noise: whoever knows the seed subtracts it: epsilon = infinity"
-    return ""
-
-
-def _alike(a: Tensor, b: Tensor) -> bool:
-    length = float(a.double().norm())
-    return length > 0 and float((a.double() - b.double()).norm()) < 1e-6 * length
-
-
-def judge(scores: np.ndarray, bits: np.ndarray, asked: Question, confidence: float, delta: float) -> list[Finding]:
-    """The bounds of one game."""
-    if asked.trouble:
-        return [_certain(asked, "mu" if asked.kind == "mu" else "epsilon")]
-    rng = np.random.default_rng(len(scores))
-    counts = count_errors(scores >= 0, bits)
-    if asked.kind == "mu":
-        found = mu_bound(counts, confidence)
-        t = math.sqrt(asked.releases)
-        first = Finding(asked, "mu", found.point, found.low, found.low * t, found.trials, found.ceiling,
-                        confidence, found.method)  # fmt: skip
-        return [first, _direct(counts, replace(asked, promised=math.inf), confidence, delta)]
-    if asked.kind == "none":
-        # The judge of a learned rule must not have chosen its threshold: half of the trials choose, half judge.
-        low = lower_bound_from_scores(scores[~bits], scores[bits], delta, confidence, 0.3, rng=rng)
-        return [Finding(asked, "epsilon", low.point, low.low, low.low, low.trials, low.ceiling, confidence,
-                        low.method, delta)]  # fmt: skip
-    if asked.kind == "sampled":
-        scores, bits, threshold = _choose(scores, bits, asked.releases, confidence, delta)
-        return [_direct(count_errors(scores >= threshold, bits), asked, confidence, delta)]
-    return [_direct(counts, asked, confidence, 0.0)]
-
-
-def _choose(
-    scores: np.ndarray, bits: np.ndarray, releases: int, confidence: float, delta: float
-) -> tuple[np.ndarray, np.ndarray, float]:
-    """The threshold that the first third of the trials likes best, and the trials that are left to judge it."""
-    cut = len(scores) // 3
-    options = np.quantile(scores[:cut][bits[:cut]], np.linspace(0.02, 0.98, 33))
-    worth = [
-        composed_epsilon(count_errors(scores[:cut] >= option, bits[:cut]), releases, delta, confidence)
-        for option in options
-    ]
-    return scores[cut:], bits[cut:], float(options[int(np.argmax(worth))])
-
-
-def _direct(counts: ErrorCounts, asked: Question, confidence: float, delta: float) -> Finding:
-    one = composed_epsilon(counts, 1, delta, confidence)
-    if asked.kind == "pure":
-        composed = one * asked.releases
-    else:
-        composed = max(one, composed_epsilon(counts, asked.releases, delta, confidence))
-    most = ceiling(counts.negatives, delta, confidence, counts.positives)
-    point = point_epsilon(counts, delta)
-    return Finding(asked, "epsilon", point, one, composed, counts.trials, most, confidence, "Clopper-Pearson", delta)
-
-
-def composed_epsilon(counts: ErrorCounts, releases: int, delta: float, confidence: float) -> float:
-    """Lower bound on epsilon of ``releases`` independent releases, each guessed with the rule that made ``counts``.
-
-    With TPR >= a and FPR <= b at this confidence, "at least k of T guesses say 1" has probability at least
-    P(Bin(T, a) >= k) in world 1 and at most P(Bin(T, b) >= k) in world 0; likewise with worlds exchanged. The best
-    k may be chosen afterwards: the limits hold for all k at once. T = 1 is `lower_bound`.
-    """
-    fpr, fnr = counts.upper(1 - confidence)
-    k = np.arange(1, releases + 1)
-    best = 0.0
-    for hit, alarm in ((1 - fnr, fpr), (1 - fpr, fnr)):
-        right, wrong = betainc(k, releases - k + 1, hit), betainc(k, releases - k + 1, alarm)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            worth = np.log(np.maximum(right - delta, 0.0)) - np.log(np.maximum(wrong, 1e-300))
-        best = max(best, float(np.nanmax(worth)))
-    return best
-
-
-def _certain(asked: Question, quantity: Literal["mu", "epsilon"]) -> Finding:
-    return Finding(asked, quantity, math.inf, math.inf, math.inf, 2, math.inf, 1.0, "no randomness to average over")
-
-
-def strongest(findings: Sequence[Finding]) -> list[Finding]:
-    """The largest bound for each quantity and unit."""
-    best: dict[tuple[str, str, str], Finding] = {}
-    for found in findings:
-        key = (found.quantity, found.question.unit, found.question.defence)
-        if key not in best or found.composed > best[key].composed:
-            best[key] = found
-    return list(best.values())

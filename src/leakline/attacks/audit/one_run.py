@@ -13,8 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from leakline.attacks.audit.channel import released, shell
+from leakline.attacks.audit.channel import released
 from leakline.attacks.audit.crafters import SIZE
+from leakline.attacks.audit.workbench import shell
 from leakline.data.base import Client, Data, Task
 from leakline.defences import Defence
 from leakline.federation import Federation, State, federate, keep_none
