@@ -45,9 +45,10 @@ JOB_B = {
     "Flower on Ray": ["flower.py"],
     "pfl": ["pfl_engine.py"],
 }
-TOLERANCE = {"A": 0.05, "B": 1e-6}
+TOLERANCE = {"A": None, "B": 1e-4}
 """Job B: largest difference of a weight. Job A: distance between models in units of the way they came, ||a - b|| /
-||a - start||; Adam divides by tiny gradients, so that another order of summation is soon visible."""
+||a - start||. No limit there but for the loop that takes the same steps the same way: Adam divides by tiny gradients,
+so that another order of summation moves the model by 2 % of its way in one round and by a third in three."""
 
 
 @dataclass

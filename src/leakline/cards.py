@@ -199,5 +199,5 @@ def _leak(r: Reading) -> str:
 
 
 def _measured(r: Reading) -> str:
-    low = f"{r.low:.3g}" if r.low is not None else f"{r.value:.3g}"
+    low = number(r.low if r.low is not None else r.value)
     return f"{r.measure.replace(':', ' per ')} >= {low} ({r.by}, {r.n} trials{'; ' + r.note if r.note else ''})"

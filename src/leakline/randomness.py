@@ -18,7 +18,6 @@ from typing import Protocol
 
 import numpy as np
 import torch
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from torch import Tensor
 
 
@@ -83,6 +82,8 @@ class SecretNoise:
     private = True
 
     def __init__(self) -> None:
+        from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+
         self._cipher = Cipher(algorithms.ChaCha20(os.urandom(32), os.urandom(16)), mode=None).encryptor()
 
     def uniform(self, size: int) -> Tensor:

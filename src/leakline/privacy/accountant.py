@@ -20,7 +20,6 @@ from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import gammaln
 
 from . import pld_worker
 from .claims import Adjacency, Claim, Event, Gaussian, Guarantee, Pure, Unit
@@ -128,6 +127,8 @@ def _mixed(mu: float, pure: Sequence[Pure], delta: float) -> Guarantee:
     whose privacy loss is +-epsilon_i, + with probability e^eps_i/(1 + e^eps_i). Given their sum s, the rest
     is Gaussian: delta(eps) = sum_s P(s) delta_mu(eps - s).
     """
+    from scipy.special import gammaln
+
     loss, log_chance = np.zeros(1), np.zeros(1)
     for event in pure:
         t, j = event.times, np.arange(event.times + 1)

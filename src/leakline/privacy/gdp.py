@@ -10,13 +10,20 @@ import math
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import erfcx, log_ndtr, ndtri
 
 FloatArray = npt.NDArray[np.float64]
 
 
 def _mills(x: FloatArray) -> FloatArray:
+    from scipy.special import erfcx
+
     return np.asarray(math.sqrt(math.pi / 2) * erfcx(x / math.sqrt(2)))
+
+
+def _log_phi(x: FloatArray) -> FloatArray:
+    from scipy.special import log_ndtr
+
+    return np.asarray(log_ndtr(x))
 
 
 def gdp_log_delta(mu: float, epsilon: npt.ArrayLike) -> FloatArray:
@@ -39,7 +46,7 @@ def gdp_log_delta(mu: float, epsilon: npt.ArrayLike) -> FloatArray:
         log_phi = -0.5 * x1**2 - 0.5 * math.log(2 * math.pi)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             tail = log_phi + np.log(np.maximum(_mills(np.maximum(x1, 0.0)) - _mills(x2), 0.0))
-            first = log_ndtr(-x1)
+            first = _log_phi(-x1)
             body = first + np.log1p(-np.exp(np.minimum(log_phi + np.log(_mills(x2)) - first, 0.0)))
         positive = np.where(np.isinf(size), -np.inf, np.where(x1 > 0, tail, body))
     with np.errstate(divide="ignore"):
@@ -68,6 +75,7 @@ def gdp_epsilon(mu: float, delta: float) -> float:
     if gdp_log_delta(mu, 0.0) <= target:
         return 0.0
     from scipy.optimize import brentq
+    from scipy.special import ndtri
 
     high = mu * (mu / 2 - float(ndtri(delta)))
     return float(brentq(lambda e: float(gdp_log_delta(mu, e)) - target, 0.0, high, xtol=1e-12, rtol=1e-13))
