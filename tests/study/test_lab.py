@@ -22,8 +22,9 @@ from leakline.attacks import LossThreshold
 from leakline.defences import GlobalDP
 from leakline.errors import ClientLost, LeaklineError
 from leakline.strategies import MENU
+from leakline.study.cells import Study, grid
 from leakline.study.lab import run_study, train_run
-from leakline.study.spec import Study, grid, load, parse
+from leakline.study.spec import load, parse
 from leakline.study.store import Store
 
 RESULTS = ("rounds.jsonl", "readings.jsonl", "attacks.jsonl", "run.json", "end.json")

@@ -16,8 +16,8 @@ from leakline.federation import Federation
 from leakline.models import preflight
 from leakline.randomness import Stream
 from leakline.runtimes.local import cores, tune_allocator
+from leakline.study.cells import Study
 from leakline.study.describe import THREADS
-from leakline.study.spec import Study
 from leakline.training import Job, train
 
 

@@ -20,9 +20,9 @@ from leakline.messages import Dropped, Memory, Order, Round, Update
 from leakline.randomness import Stream
 from leakline.readings import Reading
 from leakline.runtimes.local import LocalTransport
+from leakline.study.cells import Cell, Study
 from leakline.study.describe import FORMAT, THREADS, describe, description, key_of
 from leakline.study.judges import judged, out_of_patience
-from leakline.study.spec import Cell, Study
 from leakline.study.store import Run, Store
 from leakline.weights import Weights
 

@@ -10,9 +10,8 @@ import copy
 import itertools
 import re
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -24,12 +23,13 @@ from leakline import defences as defence_menu
 from leakline import models as model_menu
 from leakline import strategies as strategy_menu
 from leakline import utility as loss_menu
-from leakline.data.base import Dataset, Task
 from leakline.data.names import is_safe
-from leakline.errors import DataError, LeaklineError, StudyError
+from leakline.errors import LeaklineError, StudyError
 from leakline.federation import Federation
 from leakline.study.build import Mistakes, build, check_values, parameters
+from leakline.study.cells import Cell, Study
 from leakline.study.lines import key_lines
+from leakline.study.sharing import Shared, task_of
 from leakline.training import Plan
 
 BUILT_IN = Path(__file__).parent / "library"
@@ -75,47 +75,6 @@ _LOOP: dict[str, tuple[Any, Any]] = {
     "evaluate": (Literal["auto", "server", "clients"], "auto"),
     "patience": (int, 0),
 }
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One square of the grid: its labels, and how to make its federation when its turn comes."""
-
-    labels: Mapping[str, Any]
-    federation: Callable[[], Federation] = field(repr=False)
-
-    @property
-    def name(self) -> str:
-        """The labels in one line."""
-        return " ".join(str(v) for k, v in self.labels.items() if k != "seed") + f" seed {self.labels.get('seed', 0)}"
-
-
-@dataclass(frozen=True)
-class Study:
-    """A grid of federations and the attacks that meet each of them."""
-
-    name: str
-    cells: tuple[Cell, ...]
-    attacks: Mapping[str, Any] = field(default_factory=dict)
-    delta: float = 1e-5
-    title: str = ""
-    text: str = field(default="", repr=False)
-    notes: tuple[str, ...] = ()
-    """What a reader must know about how the study was resolved (an embedded data set in place of a missing one)."""
-
-    def __post_init__(self) -> None:
-        if not is_safe(self.name):
-            raise ValueError(f"a study's name is letters, digits, '_', '.' and '-', at most 64: {self.name[:80]!r}")
-
-    def run(self, out: str | Path = "", workers: int = 0) -> Path:
-        """Train what is missing, attack, report; returns the run directory (default: runs/NAME)."""
-        from leakline.study.lab import run_study
-
-        root = Path(out) if out else Path("runs") / self.name
-        failed = [outcome.error for outcome in run_study(self, root, workers=workers) if outcome.error]
-        if failed:
-            raise StudyError(f"{len(failed)} of {len(self.cells)} cells failed", root.name, failed[0])
-        return root
 
 
 def find(study: str) -> Path:
@@ -314,7 +273,7 @@ def _cells(table: dict[str, Any], labels: Mapping[str, Any], mistakes: Mistakes,
 def _federation(common: Mapping[str, Any], strategy: Any, defences: tuple[Any, ...], seed: int) -> Federation:
     rest = {k: v for k, v in common.items() if k not in ("data", "loop")}
     return Federation(
-        task=_task(common["data"], seed),
+        task=task_of(common["data"], seed),
         strategy=strategy,
         defences=defences,
         seed=seed,
@@ -345,22 +304,7 @@ def _model(table: Any, mistakes: Mistakes) -> Any | None:
     return build(model_menu.MENU, table, ("model",), mistakes)
 
 
-@dataclass(frozen=True, eq=False)
-class _Shared:
-    """How one data set is shared out; equal if it reads equal, so that each is loaded once."""
-
-    source: Any
-    partitioner: Any
-    values: tuple[tuple[str, Any], ...]
-
-    def __hash__(self) -> int:
-        return hash(repr(self))
-
-    def __eq__(self, other: object) -> bool:
-        return repr(self) == repr(other)
-
-
-def _data(table: Mapping[str, Any], mistakes: Mistakes, notes: list[str]) -> _Shared | None:
+def _data(table: Mapping[str, Any], mistakes: Mistakes, notes: list[str]) -> Shared | None:
     use = data_menu.DATASETS.get(str(table.get("use")))
     known = {"use": None, **_SHARING, **(parameters(use) if use is not None else {})}
     for key in table if use is not None else ():
@@ -382,28 +326,7 @@ def _data(table: Mapping[str, Any], mistakes: Mistakes, notes: list[str]) -> _Sh
         mistakes.add(("data", "use"), f"{table['use']!r} is not here", f"it needs {source.needs}")
     partitioner = build(data_menu.PARTITIONERS, values.pop("partition", "even"), ("data", "partition"), mistakes)
     values.pop("otherwise", None)
-    return None if partitioner is None else _Shared(source, partitioner, tuple(sorted(values.items())))
-
-
-@lru_cache(maxsize=4)
-def _loaded(source: _Shared) -> Dataset:
-    return source.source.load()  # type: ignore[no-any-return]
-
-
-@lru_cache(maxsize=8)
-def _partitioned(shared: _Shared, seed: int) -> Task:
-    values = dict(shared.values)
-    values.pop("seed", None)
-    dataset = _loaded(_Shared(shared.source, None, ()))
-    try:
-        return data_menu.partition(dataset, shared.partitioner, seed=seed, **values)
-    except ValueError as error:
-        raise DataError(str(error), "data", "check the [data] table of the study") from error
-
-
-def _task(shared: _Shared, seed: int) -> Task:
-    wanted = dict(shared.values).get("seed", 0)
-    return _partitioned(shared, seed if wanted == "each" else wanted)
+    return None if partitioner is None else Shared(source, partitioner, tuple(sorted(values.items())))
 
 
 def _attacks(tables: Sequence[Any], mistakes: Mistakes) -> dict[str, Any]:
@@ -418,25 +341,3 @@ def _attacks(tables: Sequence[Any], mistakes: Mistakes) -> dict[str, Any]:
         if attack is not None:
             built[name] = attack
     return built
-
-
-def grid(base: Federation, **axes: Mapping[str, Any] | Sequence[Any]) -> tuple[Cell, ...]:
-    """Federations that differ from ``base`` along the given axes.
-
-    An axis is a field of `Federation` with its values, by name where they need one:
-    ``grid(base, defences={"none": (), "dp": (GlobalDP(1, 1),)}, seed=range(5))``.
-    """
-    named = {k: dict(v) if isinstance(v, Mapping) else {value: value for value in v} for k, v in axes.items()}
-    label = {"defences": "defence"}
-    fixed = {"strategy": "given", "defence": "given" if base.defences else "none", "seed": base.seed}
-    cells = []
-    for names in itertools.product(*named.values()):
-        chosen = dict(zip(named, names, strict=True))
-        federation = replace(base, **{k: named[k][name] for k, name in chosen.items()})
-        cells.append(
-            Cell(
-                fixed | {label.get(k, k): name for k, name in chosen.items()},
-                partial(lambda f: f, federation),
-            )
-        )
-    return tuple(cells)

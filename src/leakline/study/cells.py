@@ -1,0 +1,77 @@
+"""The grid of a study: cells with labels, and the study that holds them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from leakline.data.names import is_safe
+from leakline.errors import StudyError
+from leakline.federation import Federation
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One square of the grid: its labels, and how to make its federation when its turn comes."""
+
+    labels: Mapping[str, Any]
+    federation: Callable[[], Federation] = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        """The labels in one line."""
+        return " ".join(str(v) for k, v in self.labels.items() if k != "seed") + f" seed {self.labels.get('seed', 0)}"
+
+
+@dataclass(frozen=True)
+class Study:
+    """A grid of federations and the attacks that meet each of them."""
+
+    name: str
+    cells: tuple[Cell, ...]
+    attacks: Mapping[str, Any] = field(default_factory=dict)
+    delta: float = 1e-5
+    title: str = ""
+    text: str = field(default="", repr=False)
+    notes: tuple[str, ...] = ()
+    """What a reader must know about how the study was resolved (an embedded data set in place of a missing one)."""
+
+    def __post_init__(self) -> None:
+        if not is_safe(self.name):
+            raise ValueError(f"a study's name is letters, digits, '_', '.' and '-', at most 64: {self.name[:80]!r}")
+
+    def run(self, out: str | Path = "", workers: int = 0) -> Path:
+        """Train what is missing, attack, report; returns the run directory (default: runs/NAME)."""
+        from leakline.study.lab import run_study
+
+        root = Path(out) if out else Path("runs") / self.name
+        failed = [outcome.error for outcome in run_study(self, root, workers=workers) if outcome.error]
+        if failed:
+            raise StudyError(f"{len(failed)} of {len(self.cells)} cells failed", root.name, failed[0])
+        return root
+
+
+def grid(base: Federation, **axes: Mapping[str, Any] | Sequence[Any]) -> tuple[Cell, ...]:
+    """Federations that differ from ``base`` along the given axes.
+
+    An axis is a field of `Federation` with its values, by name where they need one:
+    ``grid(base, defences={"none": (), "dp": (GlobalDP(1, 1),)}, seed=range(5))``.
+    """
+    named = {k: dict(v) if isinstance(v, Mapping) else {value: value for value in v} for k, v in axes.items()}
+    label = {"defences": "defence"}
+    fixed = {"strategy": "given", "defence": "given" if base.defences else "none", "seed": base.seed}
+    cells = []
+    for names in itertools.product(*named.values()):
+        chosen = dict(zip(named, names, strict=True))
+        federation = replace(base, **{k: named[k][name] for k, name in chosen.items()})
+        cells.append(
+            Cell(
+                fixed | {label.get(k, k): name for k, name in chosen.items()},
+                partial(lambda f: f, federation),
+            )
+        )
+    return tuple(cells)

@@ -1,0 +1,48 @@
+"""Data sets of a study: loaded once, shared out once, however many cells use them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from leakline import data as data_menu
+from leakline.data.base import Dataset, Task
+from leakline.errors import DataError
+
+
+@dataclass(frozen=True, eq=False)
+class Shared:
+    """How one data set is shared out; equal if it reads equal, so that each is loaded once."""
+
+    source: Any
+    partitioner: Any
+    values: tuple[tuple[str, Any], ...]
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+    def __eq__(self, other: object) -> bool:
+        return repr(self) == repr(other)
+
+
+@lru_cache(maxsize=4)
+def _loaded(source: Shared) -> Dataset:
+    return source.source.load()  # type: ignore[no-any-return]
+
+
+@lru_cache(maxsize=8)
+def _partitioned(shared: Shared, seed: int) -> Task:
+    values = dict(shared.values)
+    values.pop("seed", None)
+    dataset = _loaded(Shared(shared.source, None, ()))
+    try:
+        return data_menu.partition(dataset, shared.partitioner, seed=seed, **values)
+    except ValueError as error:
+        raise DataError(str(error), "data", "check the [data] table of the study") from error
+
+
+def task_of(shared: Shared, seed: int) -> Task:
+    """The task that a cell with this seed trains on."""
+    wanted = dict(shared.values).get("seed", 0)
+    return _partitioned(shared, seed if wanted == "each" else wanted)
