@@ -66,7 +66,8 @@ def test_advantage_from_epsilon_and_delta():
     ("guarantee", "word"),
     [
         (Guarantee(1.0, 1e-5, None, ""), "strong"),
-        (Guarantee(3.0, 1e-5, None, ""), "moderate"),
+        (Guarantee(2.0, 1e-5, None, ""), "moderate"),
+        (Guarantee(3.0, 1e-5, None, ""), "weak"),  # advantage 0.905
         (Guarantee(8.0, 1e-5, 1.5, ""), "weak"),
         (Guarantee(0.5, 0.01, None, ""), "weak"),
         (Guarantee(10.1, 1e-5, 2.0, ""), "vacuous"),

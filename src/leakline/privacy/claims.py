@@ -167,16 +167,16 @@ class Guarantee:
         """The guarantee in one word: strong, moderate, weak or vacuous.
 
         vacuous   epsilon > 10, or some attacker may win with advantage >= 0.99, or delta >= 0.1
-        weak      epsilon > 4, or delta > 0.001
+        weak      epsilon > 4, or advantage > 0.9 (right 95 times of 100), or delta > 0.001
         moderate  epsilon > 1
         strong    epsilon <= 1 and delta <= 0.001
 
         1 and 10 are the tiers of Ponomareva et al. (2023); the step at 4 (an attacker with even odds may
-        become 98 % sure) and the limits on delta are ours.
+        become 98 % sure), the limits on the advantage and those on delta are ours.
         """
         if self.epsilon > 10 or self.advantage >= 0.99 or self.delta >= 0.1:
             return "vacuous"
-        if self.epsilon > 4 or self.delta > 1e-3:
+        if self.epsilon > 4 or self.advantage > 0.9 or self.delta > 1e-3:
             return "weak"
         return "moderate" if self.epsilon > 1 else "strong"
 
