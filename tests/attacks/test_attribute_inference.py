@@ -13,17 +13,18 @@ from torch import nn
 import tiny
 from leakline.attacks import MENU, AttributeInference
 from leakline.attacks.attribute_inference import Hints, _Scene
-from leakline.attacks.update_features import FEATURES
+from leakline.attacks.update_features import FEATURES, rows_of
 from leakline.attacks.users import folds_over, forest, logistic, user_readings
 from leakline.data.base import Client, Data
 from leakline.defences import FedPer
 from leakline.errors import StudyError
+from leakline.messages import Update
 from leakline.study.check import check_study
 from leakline.study.lab import Lab, examine, train_run
 from leakline.study.spec import parse
 from leakline.study.store import Store
 from leakline.training import Plan
-from leakline.weights import read
+from leakline.weights import Entry, Layout, Weights, read
 
 USERS = 16
 
@@ -273,3 +274,13 @@ def test_it_is_on_the_menu():
     for wrong in ({"folds": 1}, {"repeats": 0}, {"features": ()}, {"epochs": (0,)}):
         with pytest.raises(ValueError, match="needed|at least"):
             AttributeInference(**({"trait": "tall"} | wrong))
+
+
+def test_a_client_whose_tuning_diverged_is_asked_about_like_any_other():
+    layout = Layout((Entry("conv.weight", (2, 3)), Entry("out.weight", (2, 2))))
+    sent = Weights.zeros(layout)
+    wild = torch.tensor([float("nan"), float("inf"), -float("inf"), 1e30] + [1.0] * 6)
+    updates = [Update("calm", Weights(layout, torch.ones(10)), 5, 1), Update("wild", Weights(layout, wild), 5, 1)]
+    for feature in FEATURES:
+        rows = rows_of(feature, sent, updates, "out")
+        assert all(np.isfinite(row).all() and np.abs(row).max() <= 1e6 for row in rows.values())

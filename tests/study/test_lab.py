@@ -11,6 +11,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -250,3 +251,20 @@ def test_a_study_killed_five_times_ends_as_if_it_had_not_been(tmp_path):
 @pytest.mark.slow
 def test_a_study_killed_twenty_times_ends_as_if_it_had_not_been(tmp_path):
     kill_and_compare(tmp_path, 20, 1, real, longest=0.3, least=5)
+
+
+@dataclass(frozen=True)
+class Crashing:
+    """An attack with a bug."""
+
+    def challenges(self, lab):
+        raise ZeroDivisionError("division by zero in /home/someone/attack.py")
+
+
+def test_an_attack_that_crashes_costs_its_cell_only_and_nothing_that_was_trained(tmp_path):
+    study = replace(parse(TEXT), attacks={"crashing": Crashing()})
+    outcomes = list(run_study(study, tmp_path, workers=1))
+    assert all("the attack crashing failed: raised ZeroDivisionError" in o.error for o in outcomes)
+    assert not any("someone" in o.error for o in outcomes)
+    again = list(run_study(replace(study, attacks={}), tmp_path, workers=1))
+    assert not any(o.error or o.trained for o in again)

@@ -14,7 +14,7 @@ from leakline.attacks.update_features import Feature, rows_of
 from leakline.attacks.users import LEARNERS, Learner, folds_over, user_readings
 from leakline.errors import StudyError
 from leakline.federation import Federation, initial_weights
-from leakline.messages import Memory, Update
+from leakline.messages import Memory, Update, problem_with
 from leakline.privacy import Seat
 from leakline.readings import Reading
 from leakline.views import ServerView
@@ -228,7 +228,7 @@ class _Scene:
         return self._view([self._tuned(half) for half in halves]), halves
 
     def _tuned(self, members: frozenset[str]) -> tuple[Weights, tuple[Update, ...]]:
-        chosen = (u for u in self.ordinary if u.client in members)
+        chosen = (u for u in self.ordinary if u.client in members and problem_with(u, self.start) is None)
         sent = self.start + self.lab.federation.strategy.combine(chosen)
         answers = self.lab.probe(sent, self.probes, federation=self.rest, memories=copy.deepcopy(self.memories))
         self.probes += 1

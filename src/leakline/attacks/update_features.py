@@ -86,10 +86,15 @@ FEATURES: dict[Feature, Callable[[Weights, Weights, str], Row]] = {
 
 
 def rows_of(feature: Feature, sent: Weights, updates: Sequence[Update], output: str) -> dict[str, Row]:
-    """One row for each client; the mean where a client sent its update in parts."""
+    """One row for each client; the mean where a client sent its update in parts.
+
+    A client whose tuning diverged answers with values that are not finite. It is asked about like any other: such
+    values count as no change, and huge ones are cut off where learners can still tell them from one another.
+    """
     found: dict[str, list[Row]] = {}
     for update in updates:
-        found.setdefault(update.client, []).append(FEATURES[feature](sent, update.delta, output))
+        row = FEATURES[feature](sent, update.delta, output)
+        found.setdefault(update.client, []).append(np.clip(np.nan_to_num(row, posinf=0.0, neginf=0.0), -1e6, 1e6))
     return {client: np.mean(rows, axis=0) if len(rows) > 1 else rows[0] for client, rows in found.items()}
 
 

@@ -14,7 +14,7 @@ from leakline.attacks.update_features import Feature, rows_of
 from leakline.attacks.users import LEARNERS, Learner, folds_over, user_readings
 from leakline.errors import StudyError
 from leakline.federation import Federation, initial_weights
-from leakline.messages import Memory
+from leakline.messages import Memory, problem_with
 from leakline.privacy import Seat
 from leakline.readings import Reading
 from leakline.views import ServerView
@@ -91,7 +91,7 @@ class UserMembership:
             memories: dict[str, Memory] = {}
             takers = [name for name in names if name in chosen]
             trained = lab.probe(start, 2 * world, clients=takers, memories=memories)
-            sent = start + federation.strategy.combine(iter(trained))
+            sent = start + federation.strategy.combine(u for u in trained if problem_with(u, start) is None)
             updates = lab.probe(sent, 2 * world + 1, federation=rest, memories=memories)
             view = ServerView(
                 sent, federation.bench, federation.objective.per_example_loss, (start, sent), federation.local_plan,

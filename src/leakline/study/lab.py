@@ -13,8 +13,9 @@ import torch
 from leakline import cards
 from leakline.attacks.base import Attack
 from leakline.cards import Card
+from leakline.client_side import reason_of
 from leakline.data import table
-from leakline.errors import ClientLost, LeaklineError, StoreError, StudyError
+from leakline.errors import ClientLost, LeaklineError, StackError, StoreError, StudyError
 from leakline.federation import Federation, Keep, State, federate, initial_weights, keep_none
 from leakline.messages import Dropped, Memory, Order, Round, Update
 from leakline.randomness import Stream
@@ -263,7 +264,14 @@ def meet(study: Study, lab: Lab) -> None:
     for name, attack in study.attacks.items():
         key = attack_key(name, attack)
         if key not in done:
-            readings = examine(attack, lab)
+            try:
+                readings = examine(attack, lab)
+            except LeaklineError:
+                raise
+            except Exception as error:  # what was trained is kept, and the other cells go on
+                raise StackError(
+                    f"the attack {name} failed: {reason_of(error)}", lab.run.key, "mend it, and run the study again"
+                ) from error
             lab.run.add_attack(key, [replace(r, by=name) for r in readings])
 
 
