@@ -19,6 +19,7 @@ from leakline.data import (
     Dataset,
     Dirichlet,
     Even,
+    Motion,
     Sizes,
     partition,
     table,
@@ -310,3 +311,12 @@ def test_a_class_nobody_has_and_an_empty_set():
 def test_wrong_values_are_refused_at_once(make):
     with pytest.raises(ValueError, match=r"."):
         make()
+
+
+def test_groups_may_be_cut_through_when_asked():
+    dataset = Motion(subjects=4, trials=3, seconds=10.0).load()
+    for keep in (True, False):
+        task = partition(dataset, ByColumn("subject"), server_test=0.0, keep_groups=keep)
+        kept = [c.train.groups is not None for c in task.clients]
+        assert all(kept) if keep else not any(kept)
+        assert sum(len(c.train) + len(c.test) for c in task.clients) == len(dataset.train)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,6 +21,7 @@ def partition(
     client_test: float = 0.2,
     server_validation: float = 0.0,
     server_test: float = 0.2,
+    keep_groups: bool = True,
     seed: int = 0,
 ) -> Task:
     """Share a data set out among clients.
@@ -32,8 +33,12 @@ def partition(
     All splits are
     stratified and keep groups whole, so where groups are few and large the parts differ from the shares asked for:
     ``table`` shows what they became. The same arguments always give the same task; each
-    client's split depends on its name and its rows only.
+    client's split depends on its name and its rows only. ``keep_groups = False`` lets splits cut through groups
+    (windows of one recording, slices of one patient on both sides), as many papers do: test figures are then too good.
     """
+    if not keep_groups:
+        test = dataset.test and replace(dataset.test, groups=None)
+        dataset = replace(dataset, train=replace(dataset.train, groups=None), test=test)
     for key, share in (("client_test", client_test), ("server_validation", server_validation)):
         if not 0 <= share < 1:
             raise StudyError(f"{key} must be at least 0 and below 1: {share}", key, "give a share such as 0.2")

@@ -65,6 +65,7 @@ _SHARING: dict[str, tuple[Any, Any]] = {
     "server_test": (_Share, 0.2),
     "seed": (int | Literal["each"], 0),
     "otherwise": (dict[str, Any], {}),
+    "keep_groups": (bool, True),
 }
 _LOOP: dict[str, tuple[Any, Any]] = {
     "rounds": (_Count, 10),
