@@ -218,7 +218,8 @@ def begun(out: Path) -> int:
     return (out / "study.json").stat().st_mtime_ns if (out / "study.json").exists() else 0
 
 
-def kill_and_compare(tmp_path: Path, kills: int, seed: int, start, longest: float, least: int) -> None:
+def kill_and_compare(tmp_path: Path, kills: int, seed: int, start, longest: float) -> int:
+    """Kill a study at random moments, finish it, compare it with a whole one; how many kills met a live process."""
     toml = tmp_path / "study.toml"
     toml.write_text(TEXT)
     list(run_study(parse(TEXT), tmp_path / "whole", workers=1))
@@ -237,20 +238,27 @@ def kill_and_compare(tmp_path: Path, kills: int, seed: int, start, longest: floa
     last = real(toml, out, 2)
     _, said = last.communicate(timeout=120)
     assert last.returncode == 0, said.decode()
-    assert struck >= least  # a fast machine may be done before the last ones
     assert results(out) == results(tmp_path / "whole")
     rounds = [json.loads(line) for p in out.glob("runs/*/log.jsonl") for line in p.read_text().splitlines()]
     # 16 rounds in all; a kill may fall between a round and its line in the log, and no round is committed twice
     assert 16 - struck <= len(rounds) <= 16
+    return struck
 
 
 def test_a_study_killed_five_times_ends_as_if_it_had_not_been(tmp_path):
-    kill_and_compare(tmp_path, 5, 0, Forked, longest=0.1, least=1)
+    assert kill_and_compare(tmp_path, 5, 0, Forked, longest=0.1) >= 1
 
 
 @pytest.mark.slow
 def test_a_study_killed_twenty_times_ends_as_if_it_had_not_been(tmp_path):
-    kill_and_compare(tmp_path, 20, 1, real, longest=0.3, least=5)
+    # A study may be done before the last kills fall: only those that met a live process count.
+    struck = attempt = 0
+    while struck < 20:
+        (tmp_path / str(attempt)).mkdir()
+        struck += kill_and_compare(tmp_path / str(attempt), 8, attempt, real, longest=0.3)
+        attempt += 1
+        assert attempt <= 10
+    print(f"{struck} kills over {attempt} studies")
 
 
 @dataclass(frozen=True)
