@@ -36,6 +36,9 @@ PresetOption = Annotated[
     str, typer.Option(help='"desk" (minutes) or "paper" (the paper\'s own size), where a study has them.')
 ]
 SetOption = Annotated[list[str], typer.Option("-s", "--set", help="key=v1,v2: override a key; several values sweep.")]
+OnlyOption = Annotated[
+    list[str], typer.Option("--only", help="label=v1,v2: these cells only, such as strategy=fedavg or seed=0.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -84,12 +87,18 @@ def print_card(card: Card) -> None:
 
 
 @app.command()
-def check(study: StudyArgument, preset: PresetOption = "", sets: SetOption = [], as_json: JsonOption = False) -> None:  # noqa: B006
+def check(
+    study: StudyArgument,
+    preset: PresetOption = "",
+    sets: SetOption = [],  # noqa: B006
+    only: OnlyOption = [],  # noqa: B006
+    as_json: JsonOption = False,
+) -> None:
     """Validate a study without training: partition, model, every formal card, time, memory and disk."""
     from leakline.study.check import check_study
     from leakline.study.spec import load
 
-    found = check_study(load(study, preset, sets))
+    found = check_study(load(study, preset, sets).only(only))
     if as_json:
         out.print_json(json.dumps(found.as_dict()))
     else:
@@ -104,6 +113,7 @@ def run(
     preset: PresetOption = "",
     out_dir: Annotated[Path | None, typer.Option("--out", help="Where results go (default: runs/NAME).")] = None,
     sets: SetOption = [],  # noqa: B006
+    only: OnlyOption = [],  # noqa: B006
     workers: Annotated[
         int, typer.Option(help="Worker processes; 0 takes one per core. Results do not depend on it.")
     ] = 0,
@@ -113,7 +123,7 @@ def run(
     from leakline.study.lab import card_of, run_study
     from leakline.study.spec import load
 
-    loaded = load(study, preset, sets)
+    loaded = load(study, preset, sets).only(only)
     root = out_dir if out_dir is not None else Path("runs") / loaded.name
     for note in loaded.notes:
         out.print(f"note: {note}")

@@ -82,6 +82,29 @@ def test_running_again_trains_nothing_and_changes_nothing(tmp_path):
     assert all(p.stat().st_mtime_ns == t for p, t in times.items())
 
 
+def test_only_runs_the_cells_asked_for_and_keeps_what_was_there(tmp_path):
+    first = list(run_study(study().only(["defence=none"]), tmp_path, workers=1))
+    assert [o.cell.labels["seed"] for o in first] == [0, 1]
+    second = list(run_study(study().only(["defence=dp", "seed=1"]), tmp_path, workers=1))
+    assert [o.cell.name for o in second] == ["given dp seed 1"]
+    written = Store(tmp_path).grid()["cells"]
+    assert sorted((c["labels"]["defence"], c["labels"]["seed"]) for c in written) == [
+        ("dp", 1),
+        ("none", 0),
+        ("none", 1),
+    ]
+    assert [o.trained for o in run_study(study(), tmp_path, workers=1)] == [False, False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "what"),
+    [("colour=red", "no such label"), ("seed", "no such label"), ("seed=0,7", "no cell has seed = 7")],
+)
+def test_only_says_what_it_cannot_find(wanted, what):
+    with pytest.raises(LeaklineError, match=what):
+        study().only([wanted])
+
+
 def test_an_attack_added_later_trains_nothing_again(tmp_path):
     list(run_study(study(attacks={}), tmp_path, workers=1))
     logs = {p: p.read_bytes() for p in tmp_path.glob("runs/*/log.jsonl")}

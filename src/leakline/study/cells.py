@@ -39,10 +39,29 @@ class Study:
     text: str = field(default="", repr=False)
     notes: tuple[str, ...] = ()
     """What a reader must know about how the study was resolved (an embedded data set in place of a missing one)."""
+    narrowed: bool = False
+    """Whether `only` left cells out; those that were run before then stay in the run directory's grid."""
 
     def __post_init__(self) -> None:
         if not is_safe(self.name):
             raise ValueError(f"a study's name is letters, digits, '_', '.' and '-', at most 64: {self.name[:80]!r}")
+
+    def only(self, wanted: Sequence[str]) -> Study:
+        """The same study with the cells whose labels match: ``["strategy=fedavg,fedyogi", "seed=0"]``."""
+        cells = self.cells
+        for one in wanted:
+            label, equals, values = one.partition("=")
+            there = list(dict.fromkeys(str(c.labels[label]) for c in self.cells if label in c.labels))
+            known = sorted({name for c in self.cells for name in c.labels})
+            if not equals or not there:
+                raise StudyError(f"--only {one}: no such label", self.name, f"LABEL=VALUE, with LABEL in {known}")
+            chosen = values.split(",")
+            if unknown := [v for v in chosen if v not in there]:
+                raise StudyError(f"--only {one}: no cell has {label} = {unknown[0]}", self.name, f"one of {there}")
+            cells = tuple(c for c in cells if str(c.labels.get(label)) in chosen)
+        if not cells:
+            raise StudyError("--only leaves no cell", self.name, "ask for values that occur together")
+        return replace(self, cells=cells, narrowed=len(cells) < len(self.cells) or self.narrowed)
 
     def run(self, out: str | Path = "", workers: int = 0) -> Path:
         """Train what is missing, attack, report; returns the run directory (default: runs/NAME)."""

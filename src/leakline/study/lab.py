@@ -196,6 +196,7 @@ def run_study(study: Study, out: Path, *, workers: int = 0, progress: Progress =
     torch.set_num_threads(THREADS)
     store = Store(out)
     grid: list[dict[str, Any]] = [{"labels": dict(cell.labels), "run": None} for cell in study.cells]
+    grid += earlier(store, study) if study.narrowed else []
 
     def save() -> None:
         store.write_study(
@@ -235,6 +236,14 @@ def run_study(study: Study, out: Path, *, workers: int = 0, progress: Progress =
             grid[place]["error"] = str(error)
             save()
             yield Outcome(cell, None, str(error))
+
+
+def earlier(store: Store, study: Study) -> list[dict[str, Any]]:
+    """The cells of the directory's grid that a narrowed study leaves alone."""
+    if not (store.root / "study.json").exists():
+        return []
+    ours = [dict(cell.labels) for cell in study.cells]
+    return [cell for cell in store.grid()["cells"] if cell["run"] is not None and cell["labels"] not in ours]
 
 
 def check_parts(study: Study) -> None:
