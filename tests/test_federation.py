@@ -186,6 +186,8 @@ FAULTS = {
         with_vector(lambda v: torch.tensor([float("inf"), float("-inf")]).repeat(8)[:15]),
         "NaN or infinite",
     ),
+    "huge": (put(1e30), "values beyond 1e+12"),
+    "hugely negative": (put(-1e30), "values beyond 1e+12"),
     "wrong shape": (other_layout((Entry("weight", (4, 3)), Entry("bias", (3,)))), "tensor weight has shape (4, 3)"),
     "missing tensor": (other_layout((Entry("weight", (3, 4)),)), "tensor bias is missing"),
     "renamed tensor": (other_layout((Entry("weight", (3, 4)), Entry("biaz", (3,)))), "tensor bias is missing"),
@@ -249,10 +251,10 @@ def test_stop_ends_the_run_before_anything_is_published(fault):
 
 
 def test_finite_values_that_would_make_the_model_infinite_are_not_published():
-    fed = tiny.federation(strategy=MENU["fedavg"]("even", 10.0))
+    fed = tiny.federation(strategy=MENU["fedavg"]("even", 1e30))
     state = State()
     with LocalTransport(fed, 1) as inner, pytest.raises(ClientLost, match="not be finite"):
-        next(federate(fed, tiny.Corrupting(inner, "b", with_vector(lambda v: v.fill_(3e38))), state=state))
+        next(federate(fed, tiny.Corrupting(inner, "b", with_vector(lambda v: v.fill_(1e11))), state=state))
     assert torch.isfinite(state.weights.vector).all()
     assert state.next == 0
 

@@ -191,6 +191,19 @@ def test_a_second_defence_trains_no_new_world(tmp_path: Path) -> None:
     assert {p.name for p in (tmp_path / "runs").iterdir()} - before == {lab.run.key}
 
 
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_the_bill_counts_the_rounds_that_the_worlds_really_train(tmp_path: Path, rounds: int) -> None:
+    attack = ClientInference(worlds=3, rounds=rounds, scores=("loss",))
+    world = federation(GlobalDP(0.5, 1.0), rounds=rounds)
+    lab = lab_of(world, tmp_path)
+    list(attack.challenges(lab))
+    runs = [Store(tmp_path).run(p.name) for p in (tmp_path / "runs").iterdir() if p.name != lab.run.key]
+    trained = sum(len(run.rounds()) for run in runs)
+    (billed,) = attack.trains(world).values()
+    # The first history with the target in it is the lab's own where whole histories are trained.
+    assert trained <= billed <= 1.5 * trained + rounds
+
+
 def test_the_same_seed_gives_the_same_scores(tmp_path: Path) -> None:
     attack = ClientInference(worlds=2, shadow=0.25)
     world = federation(GlobalDP(0.5, 1.0))

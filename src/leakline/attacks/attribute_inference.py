@@ -11,7 +11,7 @@ import numpy as np
 
 from leakline.attacks.base import Challenge
 from leakline.attacks.update_features import Feature, rows_of
-from leakline.attacks.users import LEARNERS, Learner, folds_over, user_readings
+from leakline.attacks.users import LEARNERS, Learner, folds_over, test_share, user_readings
 from leakline.errors import StudyError
 from leakline.federation import Federation, initial_weights
 from leakline.messages import Memory, Update, problem_with
@@ -89,6 +89,13 @@ class AttributeInference:
             raise ValueError(f"a feature, a learner, and epochs of 1 at least are needed: {self}")
 
     # the examiner's half
+
+    def trains(self, federation: Federation) -> dict[str, float]:
+        """Rounds for the attacked exchanges: an ordinary one, and the server's probes on the clients' test part."""
+        probes = {"passive": 0, "paper": 1, "active": 2 * self.folds * self.repeats}[self.server]
+        rounds = sum(e / federation.plan.epochs for e in self.epochs or (federation.plan.epochs,))
+        name = f"attribute/{self}/{federation.strategy}/{federation.defences}"
+        return {name: rounds * (1 + probes * test_share(federation))}
 
     def check(self, federation: Federation) -> None:
         """Refuse, before training, a trait that cannot be asked for."""

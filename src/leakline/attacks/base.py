@@ -27,6 +27,10 @@ class Attack(Protocol):
 
     `challenges` is the examiner's half and may use everything. `guess` is the attacker's half: its signature has no
     way to the secret, the lab or the clients' traits. `measure` compares the two.
+
+    Optional, and asked before anything is trained: ``check(federation)`` raises what cannot work;
+    ``wants(federation)`` says which updates to keep; ``trains(federation)`` says how many rounds of local training
+    the attack asks for beyond the cell's own, by what is trained (cells of one scenario and seed share a name's work).
     """
 
     seat: ClassVar[Seat]

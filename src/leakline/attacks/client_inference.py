@@ -12,7 +12,7 @@ import torch
 
 from leakline.attacks.base import Challenge
 from leakline.attacks.verdicts import over_worlds, yes_or_no
-from leakline.attacks.worlds import Absent, World, pairs, without
+from leakline.attacks.worlds import Absent, World, bare, pairs, replayable, without
 from leakline.data.base import Client, Data
 from leakline.errors import LeaklineError, StudyError
 from leakline.federation import Federation
@@ -107,6 +107,15 @@ class ClientInference:
             raise ValueError(f"at least one shadow and one score are needed: {self.shadows}, {self.scores}")
 
     # the examiner's half
+
+    def trains(self, federation: Federation) -> dict[str, float]:
+        """Rounds for the paired worlds: one per seed where first updates decide everything, else two histories."""
+        inside = replace(federation, rounds=self.rounds)
+        if replayable(inside):
+            strategy = bare(inside).strategy
+            with_stand_in = 1 + (federation.task.validation is not None) / len(federation.task.clients)
+            return {f"worlds/{strategy}": self.worlds * with_stand_in}
+        return {f"worlds/{federation.strategy}/{federation.defences}": 2.0 * self.worlds * self.rounds}
 
     def check(self, federation: Federation) -> None:
         """Refuse, before training, what cannot be asked of this federation."""

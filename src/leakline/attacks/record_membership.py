@@ -92,6 +92,10 @@ class RecordMembership:
                     "lower records, or raise client_test in [data]",
                 )
 
+    def trains(self, federation: Federation) -> dict[str, float]:
+        """Rounds for the shadow federations, as many as the cell's own each."""
+        return {f"shadows/{federation.strategy}/{federation.defences}": float(self.shadows * federation.rounds)}
+
     def _each(self, federation: Federation) -> int:
         return max(1, self.records // (2 * len(federation.task.clients)))
 

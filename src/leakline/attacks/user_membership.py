@@ -11,7 +11,7 @@ import numpy as np
 from leakline.attacks.attribute_inference import Hints
 from leakline.attacks.base import Challenge
 from leakline.attacks.update_features import Feature, rows_of
-from leakline.attacks.users import LEARNERS, Learner, folds_over, user_readings
+from leakline.attacks.users import LEARNERS, Learner, folds_over, test_share, user_readings
 from leakline.errors import StudyError
 from leakline.federation import Federation, initial_weights
 from leakline.messages import Memory, problem_with
@@ -75,6 +75,11 @@ class UserMembership:
                 "user-membership",
                 "set client_test in [data]",
             )
+
+    def trains(self, federation: Federation) -> dict[str, float]:
+        """Rounds for the worlds: half of the users train, then all tune on their test part."""
+        held = test_share(federation)
+        return {f"users/{federation.strategy}/{federation.defences}": self.worlds * (0.5 + held)}
 
     def challenges(self, lab: Lab) -> Iterator[Challenge]:
         """One question per world and fold."""

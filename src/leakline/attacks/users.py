@@ -11,6 +11,7 @@ from typing import Literal
 
 import numpy as np
 
+from leakline.federation import Federation
 from leakline.leakage.guessing import auc, majority_baseline, tpr_at_fpr
 from leakline.leakage.interval import Interval
 from leakline.readings import Reading
@@ -30,6 +31,12 @@ def folds_over(labels: Mapping[str, bool], folds: int, rng: np.random.Generator)
             dealt[turn % folds].append(names[i])
             turn += 1
     return [tuple(part) for part in dealt]
+
+
+def test_share(federation: Federation) -> float:
+    """How much local work the clients' test parts are, in units of their training parts."""
+    clients = federation.task.clients
+    return sum(len(c.test) for c in clients if c.test is not None) / sum(len(c.train) for c in clients)
 
 
 def forest(x: np.ndarray, y: np.ndarray, asked: np.ndarray, seed: int, trees: int) -> np.ndarray:

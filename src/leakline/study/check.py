@@ -23,9 +23,14 @@ from leakline.training import Job, train
 
 @dataclass
 class Bill:
-    """What a study would cost: an estimate from one timed pass over a few batches."""
+    """What a study would cost: an estimate from one timed pass over a few batches.
+
+    ``worlds`` are the minutes, of all ``minutes``, for federations that attacks train to compare with. What attacks
+    compute besides (searches, forests, audits' games) is not in it.
+    """
 
     minutes: float = 0.0
+    worlds: float = 0.0
     memory_mb: float = 0.0
     disk_mb: float = 0.0
 
@@ -48,7 +53,8 @@ class Checked:
         return {
             "name": self.name, "cells": self.cells, "notes": self.notes, "problems": self.problems,
             "warnings": self.warnings, "partition": self.partition, "cards": [c.as_dict() for c in self.cards],
-            "minutes": self.bill.minutes, "memory_mb": self.bill.memory_mb, "disk_mb": self.bill.disk_mb,
+            "minutes": self.bill.minutes, "minutes_for_attacks": self.bill.worlds,
+            "memory_mb": self.bill.memory_mb, "disk_mb": self.bill.disk_mb,
         }  # fmt: skip
 
     def show(self, console: Any, print_card: Callable[[Card], None]) -> None:
@@ -72,8 +78,9 @@ class Checked:
             console.print(f"problem: {text}", style="bold red")
         bill = self.bill
         console.print(
-            f"\n{self.name}: {self.cells} cells, about {bill.minutes:.1f} minutes on {cores()} cores, "
-            f"{bill.memory_mb:.0f} MB of memory, {bill.disk_mb:.0f} MB on disk. Nothing was trained."
+            f"\n{self.name}: {self.cells} cells, about {bill.minutes:.1f} minutes on {cores()} cores"
+            + (f" ({bill.worlds:.1f} of them for the worlds that attacks compare)" if bill.worlds else "")
+            + f", {bill.memory_mb:.0f} MB of memory, {bill.disk_mb:.0f} MB on disk. Nothing was trained."
         )
 
 
@@ -82,6 +89,7 @@ def check_study(study: Study) -> Checked:
     found = Checked(study.name, len(study.cells), list(study.notes))
     timed: dict[tuple[Any, ...], tuple[float, float]] = {}
     seen: set[tuple[Any, ...]] = set()
+    asked: dict[tuple[Any, ...], float] = {}
     for cell in study.cells:
         labels = tuple((k, v) for k, v in cell.labels.items() if k != "seed")
         try:
@@ -102,10 +110,16 @@ def check_study(study: Study) -> Checked:
             continue
         seconds, memory = timed[scenario]
         found.bill.minutes += seconds * federation.rounds / 60
+        for attack in study.attacks.values():
+            for name, rounds in attack.trains(federation).items() if hasattr(attack, "trains") else ():
+                work = (scenario, federation.seed, name)
+                asked[work] = max(asked.get(work, 0.0), rounds * seconds / 60)
         found.bill.memory_mb = max(found.bill.memory_mb, memory)
         found.bill.disk_mb += (
             4 * federation.layout.size * (3 if not federation.strategy.optimiser.stateless else 1) / 2**20
         )
+    found.bill.worlds = sum(asked.values())
+    found.bill.minutes += found.bill.worlds
     return found
 
 
