@@ -25,7 +25,7 @@ from leakline.attacks.audit.workbench import small, workbench
 from leakline.defences import GlobalDP, LdpSgd
 from leakline.leakage.epsilon import count_errors
 from leakline.mechanisms.sphere import report_cosines
-from leakline.runtimes.local import tune_allocator
+from leakline.runtimes.machine import tune_allocator
 from leakline.weights import read
 
 TITLE = "Audit of LDP-SGD, 10,650 parameters, 10,000 trials, one thread"

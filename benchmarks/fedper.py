@@ -19,7 +19,8 @@ from leakline.federation import Federation, State, federate, initial_weights, ke
 from leakline.models.small import MotionCNN
 from leakline.ragged import GROUP, train_ragged
 from leakline.randomness import Stream
-from leakline.runtimes.local import LocalTransport, tune_allocator
+from leakline.runtimes.local import LocalTransport
+from leakline.runtimes.machine import tune_allocator
 from leakline.training import Job, Plan, train
 
 TITLE = "One round of 24 people of unequal size (motion-cnn)"

@@ -24,7 +24,7 @@ from leakline.mechanisms import add_gaussian, clip_norm, distances
 from leakline.messages import Update
 from leakline.models.papers import Paper000CNN
 from leakline.randomness import SecretNoise, SeededNoise, Stream
-from leakline.runtimes.local import tune_allocator
+from leakline.runtimes.machine import tune_allocator
 from leakline.strategies.combine import Mean, Median
 from leakline.weights import Layout, Weights
 

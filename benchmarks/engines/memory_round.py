@@ -18,7 +18,8 @@ from torch.nn.functional import cross_entropy
 from leakline.data.base import Client, Data, Task
 from leakline.federation import Federation, federate, keep_none
 from leakline.models.papers import Paper000CNN
-from leakline.runtimes.local import LocalTransport, cores
+from leakline.runtimes.local import LocalTransport
+from leakline.runtimes.machine import cores
 from leakline.training import Bench, Plan
 
 CLIENTS, IMAGES = 50, 32

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from leakline.defences import Defence
 from leakline.federation import Federation
-from leakline.messages import Memory, Order, Turn, Update
+from leakline.messages import Dropped, Memory, Order, Turn, Update
 from leakline.ragged import fits_ragged, train_ragged
 from leakline.randomness import Stream
 from leakline.training import Bench, Job, Loss, Trained, fits_together, train, train_together
@@ -38,6 +38,21 @@ def answer_many(federation: Federation, bench: Bench, turns: Sequence[tuple[Orde
         results.append(_finish(federation, order, memory, parts, trained[at : at + len(parts)]))
         at += len(parts)
     return results
+
+
+def answer_safely(
+    federation: Federation, bench: Bench, turns: Sequence[tuple[Order, Memory]]
+) -> Iterator[Update | Dropped]:
+    """The turns of several clients; one whose code raises is dropped, and the others do not suffer for it."""
+    try:
+        for updates in answer_many(federation, bench, turns):
+            yield from updates
+    except Exception as error:  # a client's model or data may raise anything
+        if len(turns) == 1:
+            yield Dropped(turns[0][0].client, reason_of(error))
+            return
+        for turn in turns:
+            yield from answer_safely(federation, bench, [turn])
 
 
 def local_weights(federation: Federation, bench: Bench, order: Order, memory: Memory) -> Weights:
@@ -132,7 +147,7 @@ def _evaluate(federation: Federation, bench: Bench, order: Order, memory: Memory
     client = federation.clients[order.client]
     data = client.test if client.test is not None else client.train
     outputs = bench.outputs(local_weights(federation, bench, order, memory), data)
-    figures = federation.objective.summary(outputs, data.y)
+    figures = federation.objective.summary(outputs, data.y, data.groups)
     return Update(order.client, Weights(Layout(()), torch.zeros(0)), len(data), 0, figures)
 
 

@@ -1,66 +1,33 @@
 """The local transport: clients in this process, or in forked workers with one thread each.
 
-Workers inherit the data by forking, so nothing is copied; weights and updates cross in shared memory that was
-mapped before the fork. Every worker computes with the same number of threads as the process alone would, updates
+Every worker computes with the same number of threads as the process alone would, updates
 are handed on in the order of the orders, and clients are grouped the same way whatever the number of workers: one
 worker or many, the bytes are the same.
 """
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import importlib
-import json
-import math
-import mmap
-import multiprocessing
-import os
-import signal
 import sys
-from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
 from types import TracebackType
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from leakline.client_side import TOGETHER, answer_many, reason_of
+from leakline.client_side import TOGETHER, answer_safely
 from leakline.data.base import Data
 from leakline.defences import Defence
 from leakline.federation import Federation
-from leakline.memory import pack, unpack
 from leakline.messages import Dropped, Memory, Order, Update
 from leakline.ragged import GROUP, fits_ragged
-from leakline.training import Bench, fits_together
-from leakline.weights import Layout, Weights
+from leakline.runtimes.machine import cores, tune_allocator
+from leakline.runtimes.pool import Pool
+from leakline.training import fits_together
+from leakline.weights import Weights
 
 SLOT_BYTES = 384 * 2**20
 """How much memory finished updates may fill while they wait for their turn to be combined."""
-
-
-def tune_allocator() -> None:
-    """Keep big blocks in the heap instead of mapping and unmapping them at every step.
-
-    glibc returns blocks above a threshold to the system at once, and each fresh one costs page faults: a third of
-    the time of training a small network on a CPU. Does nothing under another C library.
-    """
-    if sys.platform != "linux":
-        return
-    with contextlib.suppress(OSError, AttributeError):
-        libc = ctypes.CDLL("libc.so.6")
-        libc.mallopt(ctypes.c_int(-3), ctypes.c_int(2**30))  # M_MMAP_THRESHOLD
-        libc.mallopt(ctypes.c_int(-1), ctypes.c_int(2**31 - 1))  # M_TRIM_THRESHOLD
-        libc.mallopt(ctypes.c_int(-2), ctypes.c_int(64 * 2**20))  # M_TOP_PAD
-
-
-def cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class LocalTransport:
@@ -77,7 +44,7 @@ class LocalTransport:
         wanted = workers or min(cores(), len(federation.task.clients))
         self.workers = wanted if forkable else 1
         self.bench = federation.bench()
-        self._pool: _Pool | None = None
+        self._pool: Pool | None = None
         self._threads = torch.get_num_threads()
 
     def __enter__(self) -> LocalTransport:
@@ -122,17 +89,7 @@ class LocalTransport:
 
     def _here(self, group: Sequence[Order]) -> Iterator[Update | Dropped]:
         turns = [(order, self.memories.setdefault(order.client, {})) for order in group]
-        try:
-            answers: list[list[Update] | Dropped] = list(answer_many(self.federation, self.bench, turns))
-        except Exception as error:  # a client's code may raise anything; the others must not suffer
-            answers = [Dropped(group[0].client, reason_of(error))]
-            if len(group) > 1:
-                answers = [a for order in group for a in _alone(self.federation, self.bench, order, self.memories)]
-        for each in answers:
-            if isinstance(each, Dropped):
-                yield each
-            else:
-                yield from each
+        yield from answer_safely(self.federation, self.bench, turns)
 
     def _groups(self, orders: Sequence[Order]) -> list[list[Order]]:
         """Neighbouring clients that will train in one vectorised pass; everybody else alone."""
@@ -153,7 +110,7 @@ class LocalTransport:
                 groups.append([order])
         return groups
 
-    def _workers(self, rows: int) -> _Pool:
+    def _workers(self, rows: int) -> Pool:
         if self._pool is not None and self._pool.slots_count < rows:
             self.close()
         if self._pool is None:
@@ -163,240 +120,9 @@ class LocalTransport:
             row_bytes = 4 * max(self.federation.wire.size, 1)
             clients = len(self.federation.task.clients)
             slots = max(rows, min(SLOT_BYTES // row_bytes, max(clients, rows * 2)), 2 * self.workers)
-            self._pool = _Pool(self.federation, self.bench, self.workers, slots)
+            self._pool = Pool(self.federation, self.bench, self.workers, slots)
         return self._pool
-
-
-def _alone(
-    federation: Federation, bench: Bench, order: Order, memories: dict[str, Memory]
-) -> list[list[Update] | Dropped]:
-    """One client of a group that failed: the others must not suffer for it."""
-    try:
-        return list(answer_many(federation, bench, [(order, memories.setdefault(order.client, {}))]))
-    except Exception as error:
-        return [Dropped(order.client, reason_of(error))]
 
 
 def _cuts(n: int, size: int = 128) -> list[tuple[int, int]]:
     return [(start, min(start + size, n)) for start in range(0, n, size)] or [(0, 0)]
-
-
-def _shared(values: int) -> Tensor:
-    """A float32 vector that forked children see too (an anonymous mapping: no file, no /dev/shm limit)."""
-    return torch.frombuffer(mmap.mmap(-1, max(4 * values, 4)), dtype=torch.float32)[:values]
-
-
-@dataclass
-class _Worker:
-    process: BaseProcess
-    pipe: Connection
-    job: int | None = None
-    group: list[Order] = field(default_factory=list)
-    slots: list[int] = field(default_factory=list)
-
-
-class _Pool:
-    """Forked workers and the memory they share with this process."""
-
-    def __init__(self, federation: Federation, bench: Bench, workers: int, slots: int) -> None:
-        self.federation, self.bench, self.slots_count = federation, bench, slots
-        self.layout = federation.wire
-        self.sent = _shared(self.layout.size)
-        self.slots = _shared(slots * self.layout.size).view(slots, self.layout.size)
-        self.context = multiprocessing.get_context("fork")
-        self.workers = [self._start() for _ in range(workers)]
-
-    def _start(self) -> _Worker:
-        ours, theirs = self.context.Pipe()
-        process = self.context.Process(target=self._serve, args=(theirs, os.getpid()), daemon=True)
-        process.start()
-        theirs.close()
-        return _Worker(process, ours)
-
-    def close(self) -> None:
-        for worker in self.workers:
-            worker.process.kill()
-            worker.process.join()
-            worker.pipe.close()
-
-    # in this process
-
-    def exchange(self, groups: Sequence[list[Order]], memories: dict[str, Memory]) -> Iterator[Update | Dropped]:
-        """Hand groups to idle workers, and answers on in order."""
-        self.sent.copy_(groups[0][0].weights.vector)
-        pending: deque[int] = deque(range(len(groups)))
-        ready: dict[int, tuple[list[Update | Dropped], list[int]]] = {}
-        free = list(range(self.slots_count))
-        for turn in range(len(groups)):
-            while turn not in ready:
-                self._dispatch(groups, memories, pending, free)
-                for worker in self._wait():
-                    job = worker.job
-                    assert job is not None
-                    ready[job] = (self._receive(worker, groups[job], memories), worker.slots)
-                    worker.job = None
-            answers, used = ready.pop(turn)
-            free += used
-            self._dispatch(groups, memories, pending, free)
-            yield from answers
-
-    def _dispatch(
-        self, groups: Sequence[list[Order]], memories: dict[str, Memory], pending: deque[int], free: list[int]
-    ) -> None:
-        for worker in self.workers:
-            if not pending or worker.job is not None:
-                continue
-            group = groups[pending[0]]
-            need = sum(int(order.notes.get("parts", 1)) for order in group)
-            if len(free) < need:
-                return
-            worker.job, worker.group = pending.popleft(), group
-            worker.slots = [free.pop() for _ in range(need)]
-            self._order(worker, group, memories)
-
-    def _order(self, worker: _Worker, group: list[Order], memories: dict[str, Memory]) -> None:
-        packed = [pack(memories.get(order.client, {})) for order in group]
-        head = {
-            "do": group[0].kind, "clients": [o.client for o in group], "round": group[0].round,
-            "notes": dict(group[0].notes), "slots": worker.slots, "memories": [len(p) for p in packed],
-        }  # fmt: skip
-        self._send(worker, head, b"".join(packed))
-
-    def _send(self, worker: _Worker, head: dict[str, Any], body: bytes) -> None:
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # a dead worker is noticed by _wait
-            worker.pipe.send_bytes(json.dumps(head).encode())
-            worker.pipe.send_bytes(body)
-
-    def _wait(self) -> list[_Worker]:
-        busy = {worker.pipe: worker for worker in self.workers if worker.job is not None}
-        return [busy[pipe] for pipe in wait(list(busy))]  # type: ignore[index]
-
-    def _receive(self, worker: _Worker, group: list[Order], memories: dict[str, Memory]) -> list[Update | Dropped]:
-        answers: list[Update | Dropped] = []
-        try:
-            head = json.loads(worker.pipe.recv_bytes())
-            body = worker.pipe.recv_bytes()
-        except (EOFError, ConnectionResetError):
-            code = self._replace(worker)
-            if len(group) > 1:  # one of them was too much for it: each tries again alone, and that one shows itself
-                for order in group:
-                    self._order(worker, [order], memories)
-                    answers += self._receive(worker, [order], memories)
-                return answers
-            return [Dropped(order.client, f"its worker died (exit code {code}; out of memory?)") for order in group]
-        start = 0
-        for order, size in zip(group, head["memories"], strict=True):
-            if size:
-                memories[order.client] = unpack(body[start : start + size])
-            start += size
-        empty = Weights(Layout(()), torch.zeros(0))
-        for each in head["answers"]:
-            if "dropped" in each:
-                answers.append(Dropped(each["client"], each["dropped"]))
-                continue
-            slot = each["slot"]
-            delta = empty if slot is None else Weights(self.layout, self.slots[slot].clone())
-            metrics = {k: math.nan if v is None else v for k, v in each["metrics"].items()}
-            answers.append(Update(each["client"], delta, each["examples"], each["steps"], metrics, each["part"]))
-        return answers
-
-    def _replace(self, worker: _Worker) -> int | None:
-        """A fresh process in the place of one that died; returns how that one ended."""
-        worker.process.join()
-        code = worker.process.exitcode
-        fresh = self._start()
-        worker.pipe.close()
-        worker.process, worker.pipe = fresh.process, fresh.pipe
-        return code
-
-    def outputs(self, weights: Weights, cuts: Sequence[tuple[int, int]]) -> Tensor:
-        """Outputs on the server's test data, cut among the workers."""
-        self.sent.copy_(weights.vector)
-        pending = deque(range(len(cuts)))
-        parts: dict[int, Tensor] = {}
-        while len(parts) < len(cuts):
-            for worker in self.workers:
-                if pending and worker.job is None:
-                    worker.job = pending.popleft()
-                    self._send(worker, {"do": "outputs", "rows": cuts[worker.job]}, b"")
-            for worker in self._wait():
-                assert worker.job is not None
-                try:
-                    head, body = json.loads(worker.pipe.recv_bytes()), worker.pipe.recv_bytes()
-                except (EOFError, ConnectionResetError):  # it died: its cut is computed here, which cannot loop
-                    self._replace(worker)
-                    head, body = self._outputs({"rows": cuts[worker.job]})
-                if "failed" in head:
-                    raise RuntimeError(head["failed"])
-                parts[worker.job] = torch.frombuffer(bytearray(body), dtype=torch.float32).view(head["shape"])
-                worker.job = None
-        return torch.cat([parts[i] for i in range(len(cuts))])
-
-    # in a worker
-
-    def _serve(self, pipe: Connection, parent: int) -> None:
-        _die_with(parent)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        torch.set_num_threads(1)
-        tune_allocator()
-        while True:
-            try:
-                head, body = json.loads(pipe.recv_bytes()), pipe.recv_bytes()
-            except EOFError:
-                return
-            reply, memory = self._outputs(head) if head["do"] == "outputs" else self._answer(head, body)
-            pipe.send_bytes(json.dumps(reply).encode())
-            pipe.send_bytes(memory)
-
-    def _outputs(self, head: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
-        try:
-            assert self.federation.task.test is not None
-            weights = Weights(self.layout, self.sent)
-            out = self.bench.outputs(weights, self.federation.task.test, slice(*head["rows"])).float()
-        except Exception as error:
-            return {"failed": reason_of(error)}, b""
-        return {"shape": list(out.shape)}, out.contiguous().numpy().tobytes()
-
-    def _answer(self, head: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
-        weights = Weights(self.layout, self.sent)
-        turns, start = [], 0
-        for client, size in zip(head["clients"], head["memories"], strict=True):
-            memory = unpack(body[start : start + size])
-            turns.append((Order(client, head["round"], weights, head["notes"], head["do"]), memory))
-            start += size
-        try:
-            results: list[list[Update] | Dropped] = list(answer_many(self.federation, self.bench, turns))
-        except Exception as error:
-            results = [Dropped(turns[0][0].client, reason_of(error))]
-            if len(turns) > 1:
-                own = {order.client: memory for order, memory in turns}
-                results = [a for order, _ in turns for a in _alone(self.federation, self.bench, order, own)]
-        answers: list[dict[str, Any]] = []
-        slots = deque(head["slots"])
-        for result in results:
-            for each in [result] if isinstance(result, Dropped) else result:
-                if isinstance(each, Dropped):
-                    answers.append({"client": each.client, "dropped": each.reason})
-                    continue
-                slot = None
-                if each.delta.layout.entries:
-                    if each.delta.layout != self.layout or not slots:
-                        answers.append({"client": each.client, "dropped": "its update does not fit the model"})
-                        continue
-                    slot = slots.popleft()
-                    self.slots[slot].copy_(each.delta.vector)
-                metrics = {k: v if math.isfinite(v) else None for k, v in each.metrics.items()}
-                answers.append({
-                    "client": each.client, "slot": slot, "examples": each.examples, "steps": each.steps,
-                    "metrics": metrics, "part": each.part,
-                })  # fmt: skip
-        packed = [pack(memory) for _, memory in turns]
-        return {"answers": answers, "memories": [len(p) for p in packed]}, b"".join(packed)
-
-
-def _die_with(parent: int) -> None:
-    """Ask Linux to kill this worker when its parent dies, however it dies."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL("libc.so.6").prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-    if os.getppid() != parent:
-        os._exit(1)

@@ -15,7 +15,7 @@ from leakline.errors import LeaklineError
 from leakline.federation import Federation
 from leakline.models import preflight
 from leakline.randomness import Stream
-from leakline.runtimes.local import cores, tune_allocator
+from leakline.runtimes.machine import cores, tune_allocator
 from leakline.study.cells import Study
 from leakline.study.describe import THREADS
 from leakline.training import Job, train

@@ -1,0 +1,28 @@
+"""The machine this runs on: its cores, and how its memory is handed out."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import sys
+
+
+def tune_allocator() -> None:
+    """Keep big blocks in the heap instead of mapping and unmapping them at every step.
+
+    glibc returns blocks above a threshold to the system at once, and each fresh one costs page faults: a third of
+    the time of training a small network on a CPU. Does nothing under another C library.
+    """
+    if sys.platform != "linux":
+        return
+    with contextlib.suppress(OSError, AttributeError):
+        libc = ctypes.CDLL("libc.so.6")
+        libc.mallopt(ctypes.c_int(-3), ctypes.c_int(2**30))  # M_MMAP_THRESHOLD
+        libc.mallopt(ctypes.c_int(-1), ctypes.c_int(2**31 - 1))  # M_TRIM_THRESHOLD
+        libc.mallopt(ctypes.c_int(-2), ctypes.c_int(64 * 2**20))  # M_TOP_PAD
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
