@@ -9,9 +9,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from leakline.federation import Federation
-from leakline.privacy import Claim, Guarantee, NoClaim, account, replace_one
+from leakline.privacy import Claim, Guarantee, NoClaim, Unit, account, replace_one
 from leakline.readings import Reading
 
+ASSUMED_SUM = "secure aggregation: the server sees only the sum of a round's updates; no protocol was run or checked"
 OBSERVERS = {
     "server": "the server, which sees single updates",
     "client": "participants, who see every published model",
@@ -57,7 +58,7 @@ class Card:
 
     ``stamp`` is set when the noise could be drawn again. ``measured`` are lower bounds on epsilon or mu from audits
     and attacks, ``leaks`` what attacks got, ``utility`` the price. ``broken`` says that a measurement exceeds the
-    promise: a bug, or an assumption that does not hold.
+    promise: a bug, or an assumption that does not hold. ``assumed``: what the whole card takes for granted.
     """
 
     title: str
@@ -68,6 +69,7 @@ class Card:
     utility: tuple[Reading, ...] = ()
     dropped: tuple[str, ...] = ()
     broken: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -84,18 +86,30 @@ class Card:
         return cls(
             values["title"], promises, values.get("stamp", ""), **readings,
             dropped=tuple(values.get("dropped", ())), broken=tuple(values.get("broken", ())),
+            assumed=tuple(values.get("assumed", ())),
         )  # fmt: skip
+
+    @property
+    def leading(self) -> tuple[Promise, ...]:
+        """The promises that may stand for the whole: where a client has one, a sub-client's does not count.
+
+        A defence that splits clients promises more to a part than to the client; the smaller epsilon is not the
+        client's.
+        """
+        clients = any(p.unit == Unit.CLIENT for p in self.promises)
+        return tuple(p for p in self.promises if not (clients and p.unit == Unit.SUB_CLIENT))
 
     def rows(self) -> list[tuple[str, str]]:
         """The card as labelled lines, for a terminal, a page or a paper."""
         lines: list[tuple[str, str]] = [("!", self.stamp)] if self.stamp else []
         lines += [("!", text) for text in self.broken]
+        lines += [("assumed", text) for text in self.assumed]
         for promise in self.promises:
             several = f" ({promise.defence})" if len(self.promises) > 1 else ""
             if promise.epsilon is not None:
                 lines += [
                     (f"protects{several}", f"one {promise.unit} ({promise.adjacency})"),
-                    ("against", OBSERVERS.get(promise.observer, promise.observer)),
+                    ("against", self._observer(promise.observer)),
                     ("promise", promise.formal),
                     ("in words", _words(promise)),
                 ]
@@ -107,10 +121,16 @@ class Card:
                 lines.append((f"promise{several}", promise.formal))
                 lines += [("instead", promise.instead)] if promise.instead else []
         lines += [("measured", _measured(r)) for r in self.measured] or [("measured", "no audit was run")]
+        lines += [("mind", text) for text in _mistaken(self)]
         lines += [("attack", _leak(r)) for r in self.leaks]
         lines += [("utility", _shown(r)) for r in self.utility]
         lines += [("dropped", text) for text in self.dropped]
         return lines
+
+    def _observer(self, seat: str) -> str:
+        if seat == "server" and ASSUMED_SUM in self.assumed:
+            return "the server, which sees only the sum of updates (assumed) and would be kept to the promise anyway"
+        return OBSERVERS.get(seat, seat)
 
     def _repr_html_(self) -> str:
         cells = "".join(f"<tr><th>{html.escape(k)}</th><td>{html.escape(v)}</td></tr>" for k, v in self.rows())
@@ -146,16 +166,17 @@ def formal_card(title: str, federation: Federation, delta: float, facts: Sequenc
         if noisy and federation.noise == "seeded"
         else ""
     )
-    return Card(title, promises, stamp)
+    assumed = (ASSUMED_SUM,) if federation.secure_aggregation == "assumed" else ()
+    return Card(title, promises, stamp, assumed=assumed)
 
 
 def violations(card: Card) -> tuple[str, ...]:
-    """Measured lower bounds that exceed what is promised for the same unit."""
+    """Measured lower bounds that exceed what is promised for the same unit; without a unit they are of the whole."""
     found = []
     for reading in card.measured:
-        for promise in card.promises:
+        unit = reading.measure.partition(":")[2]
+        for promise in card.promises if unit else card.leading:
             bound = {"epsilon": promise.epsilon, "mu": promise.mu}.get(reading.measure.split(":")[0])
-            unit = reading.measure.partition(":")[2]
             if bound is None or reading.low is None or unit not in ("", promise.unit):
                 continue
             if reading.low > bound:
@@ -164,6 +185,19 @@ def violations(card: Card) -> tuple[str, ...]:
                     f"above the promised {bound:.3g} of {promise.defence}"
                 )
     return tuple(found)
+
+
+def _mistaken(card: Card) -> list[str]:
+    """Where what was measured of a client exceeds what is promised to a sub-client: no breach, but easily misread."""
+    found = []
+    for promise in set(card.promises) - set(card.leading):
+        for reading in card.measured:
+            if reading.measure == f"mu:{Unit.CLIENT}" and promise.mu is not None and (reading.low or 0.0) > promise.mu:
+                found.append(
+                    f"the promise per {promise.unit} (mu = {promise.mu:.3g}) does not hold for a client: "
+                    f"{reading.by} measured mu per client >= {reading.low:.3g}"
+                )
+    return found
 
 
 def number(value: float) -> str:

@@ -13,13 +13,16 @@ from torch import Tensor, nn
 from leakline.defences import Defence
 from leakline.federation import Federation
 from leakline.messages import Dropped, Memory, Order, Turn, Update
-from leakline.ragged import fits_ragged, train_ragged
+from leakline.ragged import GROUP, fits_ragged, train_ragged
 from leakline.randomness import Stream
 from leakline.training import Bench, Job, Loss, Trained, fits_together, train, train_together
 from leakline.weights import Layout, Weights
 
 TOGETHER = 25
 """How many small clients train in one vectorised pass. Part of the arithmetic, so not a matter of workers."""
+MANY_PARTS = 6
+"""From so many parts on, sub-clients of a small model train in one pass: with four it gains nothing or costs (measured
+in benchmarks/intermediaries.py). Part of the arithmetic too."""
 
 
 def answer(federation: Federation, bench: Bench, order: Order, memory: Memory) -> list[Update]:
@@ -32,7 +35,9 @@ def answer_many(federation: Federation, bench: Bench, turns: Sequence[tuple[Orde
     if turns and turns[0][0].kind == "evaluate":
         return [[_evaluate(federation, bench, order, memory)] for order, memory in turns]
     jobs = [_jobs(federation, bench, order, memory) for order, memory in turns]
-    trained = _train(federation, bench, [job for part in jobs for job in part], turns[0] if len(turns) == 1 else None)
+    most = max((len(part) for part in jobs), default=1)
+    alone = turns[0] if len(turns) == 1 else None
+    trained = _train(federation, bench, [job for part in jobs for job in part], alone, most)
     results, at = [], 0
     for (order, memory), parts in zip(turns, jobs, strict=True):
         results.append(_finish(federation, order, memory, parts, trained[at : at + len(parts)]))
@@ -88,16 +93,28 @@ def _jobs(federation: Federation, bench: Bench, order: Order, memory: Memory) ->
 
 
 def _train(
-    federation: Federation, bench: Bench, jobs: Sequence[Job], alone: tuple[Order, Memory] | None
+    federation: Federation, bench: Bench, jobs: Sequence[Job], alone: tuple[Order, Memory] | None, parts: int
 ) -> list[Trained]:
     plan = federation.local_plan
     for place, defence in enumerate(federation.defences):
         if type(defence).gradient is not Defence.gradient:
             if alone is None:
                 raise RuntimeError("a stack that forms its own gradients trains its clients one by one")
-            turn = federation.turn(place, alone[0].round, alone[0].client, alone[1])
-            gradient = partial(_gradient, defence, federation.objective.loss, turn)
-            return [train(bench, job, plan, gradient) for job in jobs]
+            order, memory = alone
+            trained = []
+            for part, job in enumerate(jobs):
+                turn = federation.turn(place, order.round, order.client, memory)
+                if len(jobs) > 1:
+                    turn = replace(turn, party=f"{order.client}/{part}")
+                gradient = partial(_gradient, defence, federation.objective.loss, turn)
+                trained.append(train(bench, job, plan, gradient, defence.batches(len(job.data), plan, turn)))
+            return trained
+    if parts > 1:
+        return [
+            t
+            for at in range(0, len(jobs), GROUP)
+            for t in _train_parts(federation, bench, jobs[at : at + GROUP], parts)
+        ]
     equal = len({len(job.data) for job in jobs}) == 1
     if len(jobs) > 1 and equal and federation.together == "auto" and fits_together(bench, plan):
         return [
@@ -105,6 +122,14 @@ def _train(
         ]
     if len(jobs) > 1 and federation.together == "auto" and fits_ragged(bench, plan, [len(job.data) for job in jobs]):
         return train_ragged(bench, jobs, plan)
+    return [train(bench, job, plan) for job in jobs]
+
+
+def _train_parts(federation: Federation, bench: Bench, jobs: Sequence[Job], parts: int) -> list[Trained]:
+    """Sub-clients: vectorised where they are many and a step is too small to fill a core, else one after another."""
+    plan, sizes = federation.local_plan, [len(job.data) for job in jobs]
+    if parts >= MANY_PARTS and federation.together == "auto" and fits_ragged(bench, plan, sizes):
+        return train_together(bench, jobs, plan) if len(set(sizes)) == 1 else train_ragged(bench, jobs, plan)
     return [train(bench, job, plan) for job in jobs]
 
 

@@ -20,8 +20,8 @@ from leakline.errors import ClientLost, StackError
 from leakline.messages import Dropped, Memory, Order, Receipt, Round, Turn, Update, problem_with
 from leakline.privacy import Claim, NoClaim
 from leakline.randomness import Stream
+from leakline.strategies import Mean, Strategy
 from leakline.strategies import State as OptimiserState
-from leakline.strategies import Strategy
 from leakline.training import Bench, Job, Plan, train
 from leakline.utility import Objective, objective
 from leakline.weights import Layout, Weights
@@ -46,6 +46,8 @@ class Federation:
     ``evaluate``: who judges the model after each round: the server on its test data, the clients on theirs (with
     their personal layers), or "auto": the clients where some layers are personal, the server otherwise.
     ``patience``: a study stops once the loss so measured (mean over clients) has not fallen for so many rounds.
+    ``secure_aggregation``: "assumed" lets the server's seat see only the sum of a round's updates. No protocol is run
+    for it; the card says that it was assumed.
     """
 
     task: Task
@@ -66,6 +68,7 @@ class Federation:
     device: str = "cpu"
     evaluate: Literal["auto", "server", "clients"] = "auto"
     patience: int = 0
+    secure_aggregation: Literal["none", "assumed"] = "none"
 
     def __post_init__(self) -> None:
         if self.rounds < 1:
@@ -91,6 +94,8 @@ class Federation:
         for defence in self.defences:
             if defence.needs_pairs and len(names) < 2:
                 raise StackError(f"{type(defence).__name__} compares clients, and there is one", fix="use two or more")
+        if self.secure_aggregation != "none":
+            _check_sums(self)
 
     @cached_property
     def clients(self) -> Mapping[str, Client]:
@@ -178,12 +183,19 @@ class Federation:
         return [names[i] for i in sorted(chosen)]
 
     def claims(self, facts: Sequence[Mapping[str, float]] = ()) -> dict[str, Claim | NoClaim]:
-        """What each defence of the stack promises; an undefended federation promises nothing."""
+        """What each defence of the stack promises; an undefended federation promises nothing.
+
+        A defence with a promise for each of several units appears once for each ("Intermediaries per client").
+        """
         if not self.defences:
             return {"none": NoClaim("no defence: updates and models are published as they are")}
         names = [type(defence).__name__ for defence in self.defences]
         twins = [f"{n} {names[: i + 1].count(n)}" if names.count(n) > 1 else n for i, n in enumerate(names)]
-        return {name: defence.claim(self, facts) for name, defence in zip(twins, self.defences, strict=True)}
+        found: dict[str, Claim | NoClaim] = {}
+        for name, defence in zip(twins, self.defences, strict=True):
+            said = defence.claim(self, facts)
+            found |= {f"{name} per {each.unit}": each for each in said} if isinstance(said, tuple) else {name: said}
+        return found
 
     def turn(self, place: int, index: int, party: str, memory: Memory, facts: dict[str, float] | None = None) -> Turn:
         """What the defence at ``place`` of the stack may use in a round, at a party."""
@@ -197,6 +209,7 @@ class Federation:
             seed=self.seed,
             purpose=f"{kind.__name__}-{twin}",
             expected=self.expected() if party == "server" else 0.0,
+            values=self.wire.size if party == "server" else 0,
             sampled=self.sampling == "poisson" and party == "server",
             secret=self.noise == "secret",
             facts={} if facts is None else facts,
@@ -308,7 +321,7 @@ def _round(federation: Federation, transport: Transport, keep: Keep, state: Stat
                 kept.append(one)
             yield one
 
-    updates: Iterator[Update] = arriving(transport.exchange(orders))
+    updates: Iterator[Update] = federation.strategy.receive(arriving(transport.exchange(orders)))
     for defence, turn in stack:
         updates = defence.admit(updates, turn)
     if orders:
@@ -341,6 +354,21 @@ def _round(federation: Federation, transport: Transport, keep: Keep, state: Stat
     metrics = {"train_loss": sum(finite) / len(finite)} if finite else {}
     cohort = tuple(dict.fromkeys(r.client for r in receipts))
     return Round(index, sent, tuple(kept), cohort, tuple(dropped), result, facts, metrics)
+
+
+def _check_sums(federation: Federation) -> None:
+    """Refuse what a server that sees only the sum of updates could not do."""
+    if federation.secure_aggregation != "assumed":
+        raise ValueError(f'secure_aggregation must be "none" or "assumed": {federation.secure_aggregation!r}')
+    single = [type(d).__name__ for d in federation.defences if type(d).admit is not Defence.admit]
+    if not isinstance(federation.strategy.combine, Mean):
+        single.append(type(federation.strategy.combine).__name__)
+    if single:
+        raise StackError(
+            f"{single[0]} looks at single updates at the server, which under secure aggregation sees only their sum",
+            'secure_aggregation = "assumed"',
+            "clip and noise at the clients (gaussian-release), and combine by a mean",
+        )
 
 
 def _publish(change: Weights, at: str, stack: Sequence[tuple[Defence, Turn]], receipts: Sequence[Receipt]) -> Weights:

@@ -96,6 +96,8 @@ class Turn:
     """Which defence of the stack: part of the address of its randomness."""
     expected: float = 0.0
     """How many clients a round has on average; 0 where it is not known (at a client)."""
+    values: int = 0
+    """How many values travel; 0 where it is not known (at a client)."""
     sampled: bool = False
     """Whether clients are Poisson-sampled, so that the size of a cohort is itself a secret."""
     secret: bool = True

@@ -143,11 +143,13 @@ class Bench:
         return torch.cat(parts) if parts else torch.zeros(0)
 
 
-def train(bench: Bench, job: Job, plan: Plan, gradient: Gradient | None = None) -> Trained:
+def train(
+    bench: Bench, job: Job, plan: Plan, gradient: Gradient | None = None, batches: Iterator[Tensor] | None = None
+) -> Trained:
     """Train from ``job.start`` and return the change.
 
-    ``gradient`` replaces the ordinary backward pass (DP-SGD does). FedProx's term is added as its gradient,
-    mu (w - w_start), which is the derivative of (mu/2)||w - w_start||^2.
+    ``gradient`` replaces the ordinary backward pass, ``batches`` the plan's (DP-SGD does both). FedProx's term is
+    added as its gradient, mu (w - w_start), which is the derivative of (mu/2)||w - w_start||^2.
     """
     model = bench.model
     write(model, job.start)
@@ -159,7 +161,7 @@ def train(bench: Bench, job: Job, plan: Plan, gradient: Gradient | None = None) 
     with torch.random.fork_rng(devices=[], enabled=bench.random):
         if bench.random:
             torch.manual_seed(replace(job.stream, purpose=job.stream.purpose + "/dropout").integer())
-        for rows in plan.batches(len(job.data), job.stream):
+        for rows in plan.batches(len(job.data), job.stream) if batches is None else batches:
             optimiser.zero_grad(set_to_none=True)
             x, y = bench.inputs(job.data, rows), bench.targets(job.data, rows)
             if gradient is None:

@@ -9,6 +9,7 @@ from functools import cached_property
 from torch import Tensor
 
 from leakline.data.base import Data
+from leakline.errors import StackError
 from leakline.federation import Federation
 from leakline.messages import Update
 from leakline.training import Bench, Plan
@@ -47,7 +48,7 @@ class ClientView(PublicView):
 
 @dataclass(frozen=True)
 class ServerView(ClientView):
-    """The server: also single updates as they crossed the wire, by round."""
+    """The server: also updates as it saw them, by round: single ones, or one of `EVERYBODY` (see `visible`)."""
 
     sent: tuple[Weights, ...] = ()
     updates: tuple[tuple[Update, ...], ...] = ()
@@ -67,3 +68,29 @@ def client_view(federation: Federation, published: Sequence[Weights]) -> ClientV
         tuple(published),
         federation.local_plan,
     )
+
+
+EVERYBODY = "everybody"
+"""Whose update a server sees under secure aggregation."""
+
+
+def visible(federation: Federation, updates: Sequence[Update]) -> tuple[Update, ...]:
+    """What the server's seat sees of a round's updates: each, or under secure aggregation only all of them together.
+
+    The sum is handed out as the mean that the strategy takes of it, with the examples of all; who took part, and with
+    how many steps, is not in it. Figures that clients send beside their updates are taken to be summed too.
+    """
+    if federation.secure_aggregation == "none" or not updates:
+        return tuple(updates)
+    total = federation.strategy.combine(iter(updates))
+    return (Update(EVERYBODY, total, sum(u.examples for u in updates), 0),)
+
+
+def need_single_updates(federation: Federation, who: str) -> None:
+    """Refuse an attack on single updates where the server does not see any."""
+    if federation.secure_aggregation != "none":
+        raise StackError(
+            f"{who} looks at single updates, and under secure aggregation the server sees only their sum",
+            'secure_aggregation = "assumed"',
+            'leave the attack out, or set secure_aggregation = "none"',
+        )

@@ -12,6 +12,7 @@ import tiny
 from leakline.defences import AdaptiveClip
 from leakline.mechanisms import split_budget
 from leakline.messages import Receipt, Turn
+from leakline.privacy import NoClaim
 from leakline.strategies import MENU
 
 EVEN = MENU["fedavg"](weighting="even")
@@ -79,3 +80,33 @@ def test_bits_that_overspend_the_budget_are_refused():
         AdaptiveClip(2.0, 1.0, bits_noise=0.5)
     with pytest.raises(ValueError, match="quantile"):
         AdaptiveClip(2.0, 1.0, quantile=1.0)
+
+
+def test_the_papers_reading_is_the_un_noised_median_and_promises_nothing():
+    """What paper 004's released code calls adaptive clipping: against its equation, with the cap."""
+    for cap, z in ((25.0, 0.0), (25.0, 0.8), (1e-3, 0.8)):
+        fed = tiny.federation(
+            task=tiny.task((4, 8, 12, 20)), strategy=EVEN, defences=(AdaptiveClip(z, reading="paper", cap=cap),)
+        )
+        for round_ in tiny.run(fed):
+            rows = [u.delta.vector.double() for u in round_.updates]
+            bound = min(float(torch.stack(rows).norm(dim=1).median()), cap)  # torch's median: the lower of two
+            std = z * bound / 4
+            assert round_.facts["clip"] == pytest.approx(bound, rel=1e-6)
+            assert round_.facts["noise_std"] == pytest.approx(std, rel=1e-6)
+            mean = torch.stack([row * min(1.0, bound / float(row.norm())) for row in rows]).mean(0)
+            noise = fed.turn(0, round_.index, "server", {}).noise().normal(len(mean)) * std
+            assert torch.allclose((round_.result.vector - round_.sent.vector).double(), mean + noise, atol=1e-6)
+    (said,) = fed.claims().values()
+    assert isinstance(said, NoClaim)
+    assert "un-noised median" in said.reason
+
+
+def test_the_papers_reading_with_sampling_and_wrong_settings():
+    fed = tiny.federation(
+        strategy=EVEN, defences=(AdaptiveClip(1.0, reading="paper"),), sampling="poisson", participation=0.3, rounds=8
+    )
+    assert all(torch.isfinite(r.result.vector).all() for r in tiny.run(fed))
+    for wrong in ({"reading": "loud"}, {"cap": 0.0}):
+        with pytest.raises(ValueError, match=str(next(iter(wrong.values())))):
+            AdaptiveClip(1.0, **wrong)

@@ -17,7 +17,7 @@ from leakline.federation import Federation, initial_weights
 from leakline.messages import Memory, Update, problem_with
 from leakline.privacy import Seat
 from leakline.readings import Reading
-from leakline.views import ServerView
+from leakline.views import ServerView, need_single_updates
 from leakline.weights import Weights
 
 if TYPE_CHECKING:
@@ -99,6 +99,7 @@ class AttributeInference:
 
     def check(self, federation: Federation) -> None:
         """Refuse, before training, a trait that cannot be asked for."""
+        need_single_updates(federation, "attribute-inference")
         labels = self.labels(federation)
         for value, word in ((True, "with"), (False, "without")):
             count = sum(label == value for label in labels.values())

@@ -17,7 +17,7 @@ from leakline.federation import Federation, initial_weights
 from leakline.messages import Memory, problem_with
 from leakline.privacy import Seat
 from leakline.readings import Reading
-from leakline.views import ServerView
+from leakline.views import ServerView, need_single_updates
 
 if TYPE_CHECKING:
     from leakline.study.lab import Lab
@@ -63,6 +63,7 @@ class UserMembership:
 
     def check(self, federation: Federation) -> None:
         """Refuse, before training, too few users or users without data to tune on."""
+        need_single_updates(federation, "user-membership")
         users = len(federation.task.clients)
         if users // 2 < self.folds:
             raise StudyError(

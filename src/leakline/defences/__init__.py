@@ -2,9 +2,13 @@
 
 from leakline.defences.adaptive_clip import AdaptiveClip
 from leakline.defences.base import Defence, Stage, hooks_of
+from leakline.defences.delayed_rmsprop import DelayedRmsProp
+from leakline.defences.dp_sgd import DpSgd
 from leakline.defences.gaussian_noise import GaussianNoise
 from leakline.defences.gaussian_release import GaussianRelease
 from leakline.defences.global_dp import GlobalDP
+from leakline.defences.hide_layers import HideLayers
+from leakline.defences.intermediaries import Intermediaries
 from leakline.defences.ldp_sgd import LdpSgd
 from leakline.defences.metric_privacy import MetricPrivacy
 from leakline.defences.percentile_gaussian import PercentileGaussian
@@ -14,11 +18,15 @@ __all__ = [
     "MENU",
     "AdaptiveClip",
     "Defence",
+    "DelayedRmsProp",
+    "DpSgd",
     "FedBN",
     "FedPer",
     "GaussianNoise",
     "GaussianRelease",
     "GlobalDP",
+    "HideLayers",
+    "Intermediaries",
     "LdpSgd",
     "MetricPrivacy",
     "PercentileGaussian",
@@ -30,10 +38,14 @@ MENU: dict[str, type[Defence]] = {
     "global-dp": GlobalDP,
     "adaptive-clip": AdaptiveClip,
     "metric-privacy": MetricPrivacy,
+    "intermediaries": Intermediaries,
+    "dp2-rmsprop": DelayedRmsProp,
+    "dp-sgd": DpSgd,
     "ldp-sgd": LdpSgd,
     "gaussian-release": GaussianRelease,
     "percentile-gaussian": PercentileGaussian,
     "fedper": FedPer,
     "fedbn": FedBN,
+    "hide-layers": HideLayers,
     "gaussian-noise": GaussianNoise,
 }

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Literal
 
 import torch
 
+from leakline.defences.base import Promises
 from leakline.defences.global_dp import GlobalDP, client_level, unbounded
-from leakline.mechanisms import add_gaussian, clip_norm, follow_quantile, norm_of, split_budget
+from leakline.mechanisms import add_gaussian, clip_norm, follow_quantile, median_bound, norm_of, split_budget
 from leakline.messages import Receipt, Turn, Update
-from leakline.privacy import Claim, NoClaim
+from leakline.privacy import NoClaim
 from leakline.weights import Weights
 
 if TYPE_CHECKING:
@@ -29,22 +30,39 @@ class AdaptiveClip(GlobalDP):
     ``noise_multiplier``. "auto" is n/20 as in the paper, but at least z: with a handful of hospitals n/20 would
     spend more than the whole budget. The updates of a round get noise for the bound they were clipped to; only
     then does the bound move. (Flower 1.41 moves it first, and away from the quantile.)
+
+    ``reading = "paper"`` is what the released code of paper 004 calls adaptive clipping: the bound of a round is the
+    exact median of that round's norms, at most ``cap``, and the noise follows it. No bit is noised, so nothing is
+    promised; all updates of a round lie in memory at once. ``clip``, ``quantile``, ``rate`` and ``bits_noise`` then
+    mean nothing.
     """
 
     clip: float = 1.0
     quantile: float = 0.5
     rate: float = 0.2
     bits_noise: float | Literal["auto"] = "auto"
+    reading: Literal["sound", "paper"] = "sound"
+    cap: float = 25.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 < self.quantile < 1:
             raise ValueError(f"quantile must lie between 0 and 1: {self.quantile}")
+        if self.reading not in ("sound", "paper"):
+            raise ValueError(f'reading must be "sound" or "paper": {self.reading!r}')
+        if not self.cap > 0:
+            raise ValueError(f"cap must be positive: {self.cap}")
         if self.bits_noise != "auto":
             split_budget(self.noise_multiplier, self.bits_noise)
 
     def admit(self, updates: Iterator[Update], turn: Turn) -> Iterator[Update]:
         """Clip each update to the current bound and count who fitted."""
+        if self.reading == "paper":
+            held = list(updates)
+            turn.memory["clip"] = median = median_bound([self.norm(u.delta) for u in held] or [self.cap], self.cap)
+            for update in held:
+                yield update.with_delta(self._covered(update.delta, lambda v: clip_norm(v, median)))
+            return
         bound = float(turn.memory.setdefault("clip", self.clip))
         turn.memory["fitted"] = 0
         for update in updates:
@@ -60,6 +78,8 @@ class AdaptiveClip(GlobalDP):
 
     def publish(self, change: Weights, cohort: Sequence[Receipt], turn: Turn) -> Weights:
         """Noise the mean for the bound in force, then move the bound."""
+        if self.reading == "paper":
+            return self._at_median(change, len(cohort), turn)
         # Nobody may have been sampled: then `admit` never ran.
         bound, n = float(turn.memory.get("clip", self.clip)), float(len(cohort))
         if turn.sampled:
@@ -75,8 +95,22 @@ class AdaptiveClip(GlobalDP):
         turn.facts.update(noise_std=std, clip=bound, unclipped_noised=fraction)
         return change.like(noised)
 
-    def claim(self, federation: Federation, facts: Sequence[Mapping[str, float]] = ()) -> Claim | NoClaim:
+    def _at_median(self, change: Weights, clients: float, turn: Turn) -> Weights:
+        """Noise for the round's median."""
+        bound = float(turn.memory.pop("clip", self.cap))
+        if turn.sampled:
+            change, clients = change * (clients / turn.expected), turn.expected
+        std = self.noise_multiplier * bound / clients
+        turn.facts.update(noise_std=std, clip=bound)
+        return change.like(self._covered(change, lambda v: add_gaussian(v, std, turn.noise())))
+
+    def claim(self, federation: Federation, facts: Sequence[Mapping[str, float]] = ()) -> Promises:
         """As global DP with the same noise multiplier: the bits' share is paid inside it."""
+        if self.reading == "paper":
+            return NoClaim(
+                "the clip bound is the un-noised median of the clients' own norms, and the size of the noise tells it",
+                'set reading = "sound": the bound then follows a noised quantile, within the same budget',
+            )
         if self.noise_multiplier == 0:
             return NoClaim(
                 "no noise is added (noise multiplier 0), and the clip bound follows the data",

@@ -1,4 +1,4 @@
-"""The base of all defences: nine hooks at the places where data crosses a trust boundary."""
+"""The base of all defences: ten hooks at the places where data crosses a trust boundary."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ import numpy as np
 from torch import Tensor, nn
 
 from leakline.messages import Order, Receipt, Turn, Update
-from leakline.privacy import Claim, NoClaim
+from leakline.privacy import Claim, Promise
 from leakline.weights import Layout, Weights
 
 if TYPE_CHECKING:
     from leakline.federation import Federation
+    from leakline.training import Plan
 
 Stage = Literal["aggregate", "model"]
 Loss = Callable[[Tensor, Tensor], Tensor]
+Promises = Promise | tuple[Claim, ...]
+"""What a defence may answer: a claim, why there is none, or a claim for each of several units."""
 
 
 class Defence:
@@ -45,6 +48,10 @@ class Defence:
         """Which rows train separately, or None for all together."""
         return None
 
+    def batches(self, examples: int, plan: Plan, turn: Turn) -> Iterator[Tensor] | None:
+        """The rows of each local step, or None: as the plan has them. Asked of the owner of `gradient` only."""
+        return None
+
     def gradient(self, model: nn.Module, x: Tensor, y: Tensor, loss: Loss, turn: Turn) -> Tensor:
         """Fill the parameters' ``grad`` from one batch and return the loss. One owner per stack."""
         value = loss(model(x), y)
@@ -67,13 +74,24 @@ class Defence:
         """The combined change before it leaves the server."""
         return change
 
-    def claim(self, federation: Federation, facts: Sequence[Mapping[str, float]] = ()) -> Claim | NoClaim:
-        """The promise: from the settings alone before round 0, and with the facts of the rounds afterwards."""
+    def settled(self, federation: Federation) -> Defence:
+        """The same defence with whatever it computes from a federation's public size written out.
+
+        An audit plays on a small copy, where a rule over the number of values would come to something else.
+        """
+        return self
+
+    def claim(self, federation: Federation, facts: Sequence[Mapping[str, float]] = ()) -> Promises:
+        """The promise: from the settings alone before round 0, and with the facts of the rounds afterwards.
+
+        A defence that promises different things to different units returns one claim for each, the largest unit
+        first: whoever looks at one of them only must not take the smaller unit's for the larger one's.
+        """
         raise TypeError(f"{type(self).__name__} must say what it promises: return a Claim or a NoClaim")
 
 
 def hooks_of(defence: Defence | type[Defence]) -> tuple[str, ...]:
     """The hooks that a defence uses, in the order of the data's path."""
     kind = defence if isinstance(defence, type) else type(defence)
-    names = ("shares", "kept", "split", "gradient", "release", "brief", "admit", "publish")
+    names = ("shares", "kept", "split", "batches", "gradient", "release", "brief", "admit", "publish")
     return tuple(name for name in names if getattr(kind, name) is not getattr(Defence, name))

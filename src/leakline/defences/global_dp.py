@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Literal
 
 import torch
 
-from leakline.defences.base import Defence, Stage
-from leakline.mechanisms import add_gaussian, clip_norm
+from leakline.defences.base import Defence, Promises, Stage
+from leakline.mechanisms import add_gaussian, clip_norm, norm_of
 from leakline.messages import Receipt, Turn, Update
 from leakline.privacy import Adjacency, Claim, Gaussian, NoClaim, Seat, Unit
 from leakline.strategies import SGD, Mean, Median, Nova, TrimmedMean
@@ -57,7 +57,7 @@ class GlobalDP(Defence):
         turn.facts["noise_std"] = std
         return change.like(self._covered(change, lambda v: add_gaussian(v, std, turn.noise())))
 
-    def claim(self, federation: Federation, facts: Sequence[Mapping[str, float]] = ()) -> Claim | NoClaim:
+    def claim(self, federation: Federation, facts: Sequence[Mapping[str, float]] = ()) -> Promises:
         """Client-level, against everybody who sees the published models; the server is trusted."""
         if self.noise_multiplier == 0:
             return NoClaim("no noise is added (noise multiplier 0)", "set noise_multiplier above 0")
@@ -65,32 +65,41 @@ class GlobalDP(Defence):
             return problem
         return client_level(1 / self.noise_multiplier, federation)
 
+    def norm(self, change: Weights) -> float:
+        """Length of the covered part of a change: what is held against the clip bound."""
+        size = change.layout.size if self.buffers == "covered" else parameters(change.layout)
+        return norm_of(change.vector[:size])
+
     def _covered(self, change: Weights, act: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
         """Apply ``act`` to the covered part of a change: all of it, or its parameters only."""
         if self.buffers == "covered" or not change.layout.buffers:
             return act(change.vector)
-        size = _parameters(change.layout)
+        size = parameters(change.layout)
         return torch.cat([act(change.vector[:size]), change.vector[size:]])
 
 
-def _parameters(layout: Layout) -> int:
+def parameters(layout: Layout) -> int:
     """Length of the leading part that is trained (a layout lists parameters before buffers)."""
     return sum(entry.size for entry in layout.entries if not entry.buffer)
 
 
-def client_level(mu: float, federation: Federation) -> Claim:
-    """The claim of a Gaussian release per round of something that one client moves by mu standard deviations."""
-    rate = federation.participation if federation.sampling == "poisson" else 1.0
+def client_level(mu: float, federation: Federation, unit: Unit = Unit.CLIENT, more: Sequence[str] = ()) -> Claim:
+    """The claim of a Gaussian release per round of something that one client moves by mu standard deviations.
+
+    For a sub-client no sampling is counted: its client's other parts come and go with it, and may show that it came.
+    """
+    rate = federation.participation if federation.sampling == "poisson" and unit is Unit.CLIENT else 1.0
     assumptions = [
         "the server is trusted: it sees every update before the noise",
         "the number of clients in a round may be known",
+        *more,
     ]
     if federation.sampling == "fixed":
         assumptions.append("cohorts of fixed size: no amplification by sampling is claimed")
     if federation.strategy.warm_start:
         assumptions.append("the server's own validation data, used for the initial model, are not covered")
     return Claim(
-        unit=Unit.CLIENT,
+        unit=unit,
         adjacency=Adjacency.ADD_REMOVE,
         observer=Seat.CLIENT,
         events=(Gaussian(mu, times=federation.rounds, rate=rate),),
@@ -138,8 +147,19 @@ def unbounded(defence: GlobalDP, federation: Federation) -> NoClaim | None:
             f"BatchNorm statistics leave un-noised ({federation.wire.buffers[0]}, ...)",
             'set buffers = "covered", or keep them at home with fedbn',
         )
-    later = federation.defences[federation.defences.index(defence) + 1 :]
-    for other in later:
+    place = federation.defences.index(defence)
+    for other in federation.defences[:place] + federation.defences[place + 1 :]:
+        if type(other).split is not Defence.split:
+            return NoClaim(
+                f"{type(other).__name__} makes a client send several updates a round, each clipped by itself",
+                f"leave {type(defence).__name__} out: {type(other).__name__} clips and adds noise",
+            )
+        if defence.at == "model" and other.at == "aggregate" and type(other).publish is not Defence.publish:
+            return NoClaim(
+                f"{type(other).__name__} sees the combined change before the noise and may carry it into later rounds",
+                'set at = "aggregate", and put it first in the stack',
+            )
+    for other in federation.defences[place + 1 :]:
         if type(other).admit is not Defence.admit:
             return NoClaim(
                 f"{type(other).__name__} changes the updates after they were clipped",

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from leakline.defences.base import Stage
+from leakline.defences.base import Promises, Stage
 from leakline.defences.global_dp import GlobalDP, client_level, unbounded
 from leakline.errors import ClientLost, StackError
 from leakline.mechanisms import add_gaussian, metric_std, spread
 from leakline.messages import Receipt, Turn, Update
-from leakline.privacy import Claim, NoClaim
+from leakline.privacy import NoClaim
 from leakline.privacy.gdp import gdp_epsilon
 from leakline.weights import Layout, Weights
 
@@ -96,7 +96,7 @@ class MetricPrivacy(GlobalDP):
         turn.facts.update(noise_std=std, distance=distance)
         return change.like(self._covered(change, lambda v: add_gaussian(v, std, turn.noise())))
 
-    def claim(self, federation: Federation, facts: Sequence[Mapping[str, float]] = ()) -> Claim | NoClaim:
+    def claim(self, federation: Federation, facts: Sequence[Mapping[str, float]] = ()) -> Promises:
         """None for a measured distance, and what holds instead; global DP's for a public constant."""
         if self.noise_multiplier == 0:
             return NoClaim("no noise is added (noise multiplier 0)", "set noise_multiplier above 0")

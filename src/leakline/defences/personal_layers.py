@@ -72,24 +72,7 @@ class FedPer(_Personal):
         if self.last:
             chosen = list(layers)[-self.last :]
             return frozenset(name for layer in chosen for name in layers[layer])
-        found: set[str] = set()
-        for pattern in self.private:
-            hits = {
-                name
-                for layer, names in layers.items()
-                for name in names
-                if fnmatchcase(name, pattern) or fnmatchcase(layer, pattern)
-            }
-            if not hits:
-                raise StackError(f"private = {pattern!r} matches no layer", "fedper", f"the layers are: {shown}")
-            found |= hits
-        if len(found) == len(layout.entries):
-            raise StackError(
-                f"private = {list(self.private)} matches every layer: nothing would be learned together",
-                "fedper",
-                f"leave one of these out: {shown}",
-            )
-        return frozenset(found)
+        return matching(layout, self.private, "private", "fedper")
 
 
 @dataclass(frozen=True)
@@ -123,3 +106,27 @@ def layers_of(layout: Layout) -> dict[str, tuple[str, ...]]:
         layer = entry.name.rpartition(".")[0] or entry.name
         found[layer] = (*found.get(layer, ()), entry.name)
     return found
+
+
+def matching(layout: Layout, patterns: Sequence[str], setting: str, defence: str) -> frozenset[str]:
+    """The entries that patterns name, themselves or by their layer; refuses a pattern without a match, or all."""
+    layers = layers_of(layout)
+    shown = ", ".join(layers)
+    found: set[str] = set()
+    for pattern in patterns:
+        hits = {
+            name
+            for layer, names in layers.items()
+            for name in names
+            if fnmatchcase(name, pattern) or fnmatchcase(layer, pattern)
+        }
+        if not hits:
+            raise StackError(f"{setting} = {pattern!r} matches no layer", defence, f"the layers are: {shown}")
+        found |= hits
+    if len(found) == len(layout.entries):
+        raise StackError(
+            f"{setting} = {list(patterns)} matches every layer: nothing would be learned together",
+            defence,
+            f"leave one of these out: {shown}",
+        )
+    return frozenset(found)

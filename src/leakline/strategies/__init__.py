@@ -5,16 +5,17 @@ A menu entry is a function whose parameters are what a study file may set.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from leakline.strategies.combine import Combine, Mean, Median, Nova, TrimmedMean, Weighting
+from leakline.messages import Update
+from leakline.strategies.combine import Combine, Mean, Median, Nova, PerStep, TrimmedMean, Weighting
 from leakline.strategies.optimise import SGD, Adaptive, Optimiser, State
 
 __all__ = [
-    "MENU", "SGD", "Adaptive", "Combine", "Mean", "Median", "Nova", "Optimiser", "State", "Strategy", "TrimmedMean",
-    "Weighting", "fedadagrad", "fedadam", "fedavg", "fedavgm", "fedmedian", "fednova", "fedopt", "fedprox",
-    "fedtrimmed", "fedyogi",
+    "MENU", "SGD", "Adaptive", "Combine", "Mean", "Median", "Nova", "Optimiser", "PerStep", "State", "Strategy",
+    "TrimmedMean", "Weighting", "fedadagrad", "fedadam", "fedavg", "fedavgm", "fedmedian", "fednova", "fedopt",
+    "fedprox", "fedtrimmed", "fedyogi",
 ]  # fmt: skip
 
 
@@ -31,6 +32,10 @@ class Strategy:
     optimiser: Optimiser = SGD()
     proximal: float = 0.0
     warm_start: bool = False
+
+    def receive(self, updates: Iterator[Update]) -> Iterator[Update]:
+        """Updates as the defences are to see them: as they came, or per local step."""
+        return map(self.combine.prepare, updates) if isinstance(self.combine, PerStep) else updates
 
 
 def fedavg(weighting: Weighting = "examples", learning_rate: float = 1.0) -> Strategy:
@@ -77,7 +82,11 @@ def fedadam(
     weighting: Weighting = "examples", learning_rate: float = 0.1, beta1: float = 0.9, beta2: float = 0.99,
     tau: float = 1e-3, correction: bool = True,
 ) -> Strategy:  # fmt: skip
-    """Adam on the server (Reddi et al. 2021)."""
+    """Adam on the server (Reddi et al. 2021).
+
+    Paper 004's code: even weights, ``learning_rate`` 0.003 (classification) or 0.03 (segmentation), ``beta1`` 0.9,
+    ``beta2`` 0.99, ``tau`` 1e-9, ``correction`` false.
+    """
     return Strategy(Mean(weighting), Adaptive("adam", learning_rate, beta1, beta2, tau, correction))
 
 
@@ -94,9 +103,17 @@ def fedyogi(
     return Strategy(Mean(weighting), Adaptive("yogi", learning_rate, beta1, beta2, tau), warm_start=warm_start)
 
 
-def fednova(weighting: Weighting = "examples") -> Strategy:
-    """Normalised averaging: change per local step (Wang et al. 2020)."""
-    return Strategy(Nova(weighting))
+def fednova(weighting: Weighting = "examples", steps: float = 0.0) -> Strategy:
+    """Normalised averaging: change per local step (Wang et al. 2020).
+
+    ``steps = 0`` takes tau_eff from the round, after any clipping, as paper 004 does: no promise survives that. A
+    number of steps given beforehand is public: updates are normalised first, then clipped, averaged and noised, and
+    the result is taken ``steps`` times, noise included. The clip bound is then that of *one* step. Where all clients
+    take equally many steps, and that number is given, both are the same but for the clip.
+    """
+    if steps < 0:
+        raise ValueError(f"steps must not be negative: {steps}")
+    return Strategy(PerStep(weighting), SGD(steps)) if steps else Strategy(Nova(weighting))
 
 
 MENU: dict[str, Callable[..., Strategy]] = {

@@ -73,6 +73,22 @@ class Mean:
         return running.mean()
 
 
+@dataclass(frozen=True)
+class PerStep(Mean):
+    """The mean of changes *per local step*: each update is divided by its steps before any defence sees it.
+
+    mean of clip_C(delta_i / tau_i)        tau_i = steps of client i
+
+    What FedNova averages, in an order under which a bound holds: one client moves an even mean by at most C / n
+    whatever its step count. `Nova` divides after the clip. The server's optimiser then takes a public number of
+    steps at once (see `fednova`), which scales what was noised already.
+    """
+
+    def prepare(self, update: Update) -> Update:
+        """The change of one step."""
+        return update.with_delta(update.delta.vector / max(update.steps, 1))
+
+
 def rows(updates: Iterable[Update]) -> tuple[Tensor, Update]:
     """All updates as the rows of one matrix, and the last update for its layout."""
     held = list(updates)
@@ -152,7 +168,8 @@ class Nova:
 
     tau_eff * sum_i p_i * delta_i / tau_i        tau_i = steps of client i, tau_eff = sum_i p_i tau_i
 
-    This is the form for plain local SGD, where a_i = (1, ..., 1). With equal steps it is the weighted mean.
+    This is the form for plain local SGD, where a_i = (1, ..., 1). With equal steps it is the weighted mean. tau_eff
+    is measured, and each update is rescaled after a defence clipped it: under `PerStep` neither is so.
     """
 
     weighting: Weighting = "examples"

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from leakline.data.base import Client, Data, Task
-from leakline.defences import Defence
+from leakline.defences import Defence, DpSgd
 from leakline.federation import Architecture, Federation
 from leakline.strategies import SGD, Strategy, fedavg
 from leakline.training import Plan
@@ -81,6 +81,7 @@ def small(federation: Federation, noise: Literal["secret", "seeded"] | None = No
         federation,
         task=replace(federation.task, clients=kept),
         model=_Shrunk(entries),
+        defences=tuple(defence.settled(federation) for defence in federation.defences),
         strategy=replace(strategy, warm_start=False),
         noise=noise or federation.noise,
         min_clients=1,
@@ -101,7 +102,11 @@ def workbench(
     seed: int = 0,
     **settings: object,
 ) -> Federation:
-    """A tiny federation around a stack, for auditing a defence that no study has trained with."""
+    """A tiny federation around a stack, for auditing a defence that no study has trained with.
+
+    ``buffers``: with BatchNorm, except around a defence that clips examples, which BatchNorm mixes.
+    """
+    buffers = buffers and all(type(defence).gradient is Defence.gradient for defence in defences)
     generator = torch.Generator().manual_seed(seed)
     shared = [Data(torch.randn(8, 4, generator=generator), torch.arange(8) % 2) for _ in range(clients)]
     task = Task(
@@ -120,10 +125,12 @@ def workbench(
 
 
 def record_bench(federation: Federation) -> Federation:
-    """The same stack around a linear classifier, one step on all of a client's records: one release per round."""
-    made = workbench(
-        federation.defences, rounds=federation.rounds, buffers=False, seed=federation.seed, noise=federation.noise
-    )
+    """The same stack around a linear classifier, one step on all of a client's records: one release per round.
+
+    Poisson batches are left out: what sampling hides is the accountant's business, what a step hides is asked here.
+    """
+    stack = [replace(d, rate=0.0) if isinstance(d, DpSgd) else d for d in federation.defences]
+    made = workbench(stack, rounds=federation.rounds, buffers=False, seed=federation.seed, noise=federation.noise)
     return replace(made, model=_linear, plan=Plan(batch=0, learning_rate=1.0))
 
 

@@ -1,0 +1,125 @@
+"""One step of training, plain or private, by several roads: ``dp_step.py ROAD`` prints the memory it takes.
+
+Batches of 32 grey images of 128x128, paper 000's CNN (no BatchNorm), SGD, clip 1, noise multiplier 1, one thread.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from leakline.defences import DpSgd
+from leakline.local_optimisers import Sgd
+from leakline.messages import Turn
+from leakline.models.papers import Paper000CNN
+from leakline.runtimes.local import tune_allocator
+
+BATCH, SIDE, CLASSES, CLIP, RATE = 32, 128, 4, 1.0, 0.01
+ROADS = ("plain", "leakline", "leakline, secret noise", "opacus ghost", "opacus hooks")
+
+
+def network(dropout: float = 0.1) -> nn.Module:
+    """The same weights for everybody, channels-last, as leakline trains."""
+    torch.manual_seed(0)
+    model = Paper000CNN(dropout=dropout).build((1, SIDE, SIDE), CLASSES).train()
+    return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+
+
+def batch() -> tuple[Tensor, Tensor]:
+    """Noise for images: the time of a step does not depend on what they show."""
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(BATCH, 1, SIDE, SIDE, generator=generator).contiguous(memory_format=torch.channels_last)
+    return x, torch.randint(0, CLASSES, (BATCH,), generator=generator)
+
+
+def plain(model: nn.Module, x: Tensor, y: Tensor) -> Callable[[], object]:
+    """A step of SGD."""
+    optimiser = Sgd(list(model.parameters()), RATE, 0.0, 0.0)
+
+    def step() -> None:
+        optimiser.zero_grad()
+        functional.cross_entropy(model(x), y).backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+
+    return step
+
+
+def leakline(model: nn.Module, x: Tensor, y: Tensor, secret: bool, z: float = 1.0) -> Callable[[], object]:
+    """A step of the defence dp-sgd."""
+    optimiser = Sgd(list(model.parameters()), RATE, 0.0, 0.0)
+    defence = DpSgd(z, CLIP)
+    turn = Turn(0, "a", {}, 0, "bench", secret=secret)
+
+    def step() -> None:
+        optimiser.zero_grad()
+        defence.gradient(model, x, y, functional.cross_entropy, turn)
+        optimiser.step()
+
+    return step
+
+
+def opacus(model: nn.Module, x: Tensor, y: Tensor, ghost: bool, z: float = 1.0) -> Callable[[], object]:
+    """A step of Opacus: fast gradient clipping with ghost norms, or per-sample gradients by hooks."""
+    warnings.simplefilter("ignore")
+    from opacus.grad_sample import GradSampleModule, GradSampleModuleFastGradientClipping
+    from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
+    from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
+
+    sgd = torch.optim.SGD(model.parameters(), lr=RATE)
+    settings = {"noise_multiplier": z, "max_grad_norm": CLIP, "expected_batch_size": BATCH}
+    if not ghost:
+        hooked = GradSampleModule(model)
+        optimiser = DPOptimizer(sgd, **settings)
+
+        def step() -> None:
+            optimiser.zero_grad()
+            functional.cross_entropy(hooked(x), y).backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+
+        return step
+    module = GradSampleModuleFastGradientClipping(model, max_grad_norm=CLIP, use_ghost_clipping=True)
+    fast = DPOptimizerFastGradientClipping(sgd, **settings)
+    criterion = DPLossFastGradientClipping(module, fast, nn.CrossEntropyLoss())
+
+    def fast_step() -> None:
+        fast.zero_grad()
+        criterion(module(x), y).backward()
+        fast.step()
+
+    return fast_step
+
+
+def road(name: str, model: nn.Module, x: Tensor, y: Tensor) -> Callable[[], object]:
+    """A step by its name."""
+    if name == "plain":
+        return plain(model, x, y)
+    if name.startswith("leakline"):
+        return leakline(model, x, y, secret="secret" in name)
+    return opacus(model, x, y, ghost="ghost" in name)
+
+
+def resident() -> float:
+    """What this process holds now (MB)."""
+    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * resource.getpagesize() / 2**20
+
+
+def main(name: str) -> None:
+    """Print how much memory two steps take beyond model and batch (MB)."""
+    torch.set_num_threads(1)
+    tune_allocator()
+    step = road(name, network(), *batch())
+    base = resident()
+    for _ in range(2):
+        step()
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 - base)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
