@@ -38,7 +38,7 @@ def test_image_folder_with_parts_clients_and_colour(tmp_path):
             for label in ("a", "b"):
                 for i in range(n):
                     picture(tmp_path / part / client / label / f"{i}.png", (10, 20, 30), mode="RGB")
-    data = ImageFolder(str(tmp_path), size=16, grey=False, clients=True).load()
+    data = ImageFolder(str(tmp_path), size=16, grey=False, sites=True).load()
     assert data.train.x[0, :, 0, 0].tolist() == [10, 20, 30]
     assert len(data.train) == 12
     assert len(data.test) == 4

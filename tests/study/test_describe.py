@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+import linecache
+import sys
 from dataclasses import replace
 
 import pytest
@@ -68,3 +71,37 @@ def test_versions_and_threads_are_described():
 def test_what_cannot_be_described_is_refused():
     with pytest.raises(TypeError, match="object"):
         describe(object())
+
+
+def test_changing_ones_own_model_or_defence_changes_the_key(tmp_path, monkeypatch):
+    from leakline.models import resolve
+
+    monkeypatch.syspath_prepend(tmp_path)
+    file = tmp_path / "own_parts_of_mine.py"
+    text = """
+from dataclasses import dataclass
+
+from torch import nn
+
+from leakline.defences import Defence
+
+
+def build(shape, classes):
+    return nn.Linear(4, classes)
+
+
+@dataclass(frozen=True)
+class Mine(Defence):
+    strength: float = 1.0
+"""
+    keys = set()
+    for version in (text, text + "# another\n"):
+        file.write_text(version)
+        sys.modules.pop("own_parts_of_mine", None)
+        linecache.clearcache()
+        model = resolve("own_parts_of_mine:build")
+        defence = importlib.import_module("own_parts_of_mine").Mine()
+        keys |= {key_of({"model": describe(model)}), key_of({"defence": describe(defence)})}
+        assert describe(model)["source"] == describe(defence)["source"] != "?"
+    assert len(keys) == 4
+    assert "source" not in describe(GlobalDP(1.0, 1.0))

@@ -12,6 +12,7 @@ from leakline.data.arrays import MedMNIST, Npz
 from leakline.data.base import Client, Data, Dataset, Kind, Task, Trait
 from leakline.data.csv_signals import CsvSignals
 from leakline.data.digits import Digits
+from leakline.data.elsewhere import AtNodes, Elsewhere
 from leakline.data.folders import ImageFolder
 from leakline.data.motion import Motion
 from leakline.data.names import client_names, is_safe
@@ -59,6 +60,7 @@ DATASETS: dict[str, type[Source]] = {
     "image-folder": ImageFolder,
     "npz": Npz,
     "csv-signals": CsvSignals,
+    "at-nodes": AtNodes,
     "medmnist": MedMNIST,
     "alzheimer-mri": AlzheimerMri,
     "chest-xray": ChestXray,
@@ -91,6 +93,7 @@ __all__ = [
     "NON_IID",
     "PARTITIONERS",
     "AlzheimerMri",
+    "AtNodes",
     "ByColumn",
     "ChestXray",
     "Cifar10",
@@ -101,6 +104,7 @@ __all__ = [
     "Dataset",
     "Digits",
     "Dirichlet",
+    "Elsewhere",
     "Even",
     "FashionMnist",
     "Fundus",

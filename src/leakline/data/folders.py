@@ -30,7 +30,7 @@ class Entry:
 class ImageFolder:
     """Your own images: a folder with one sub-folder for each class.
 
-    ``path/class/*.png``, ``path/train/class/*.png`` with ``path/test/class/*.png``, and with ``clients =
+    ``path/class/*.png``, ``path/train/class/*.png`` with ``path/test/class/*.png``, and with ``sites =
     true`` one more level ``.../client/class/*.png`` whose names become the column "client". Images are
     brought to ``size`` x ``size``, grey or RGB. More than ``max_bad_files`` that cannot be read, and nothing
     is loaded.
@@ -39,7 +39,7 @@ class ImageFolder:
     path: str
     size: int = 64
     grey: bool = True
-    clients: bool = False
+    sites: bool = False
     limit: int | None = None
     max_bad_files: int = 0
     embedded: ClassVar[bool] = False
@@ -60,10 +60,14 @@ class ImageFolder:
         with reading(self.path):
             root = folder_of(Path(self.path))
             inner = root / "train"
-            train = entries(inner if inner.is_dir() else root, self.clients)
-            test = entries(root / "test", self.clients) if inner.is_dir() and (root / "test").is_dir() else []
+            train = entries(inner if inner.is_dir() else root, self.sites)
+            test = entries(root / "test", self.sites) if inner.is_dir() and (root / "test").is_dir() else []
         if not train:
-            raise DataError("the folder has no images in class folders", printable(root), "use path/class/*.png")
+            raise DataError(
+                "the folder has no images in class folders",
+                printable(root),
+                "use path/class/*.png, or path/client/class/*.png with sites = true",
+            )
         classes = tuple(sorted({e.label for e in train}, key=natural))
         strange = {e.label for e in test} - set(classes)
         if strange:
@@ -84,7 +88,7 @@ class ImageFolder:
                 printable(root),
                 "replace or remove them, or raise max_bad_files",
             )
-        columns = {"client": tuple(train[i].client for i in kept)} if self.clients else {}
+        columns = {"client": tuple(train[i].client for i in kept)} if self.sites else {}
         return Dataset("image-folder", data, held, tuple(text(c) for c in classes), columns=columns)
 
     def _read(

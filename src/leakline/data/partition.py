@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from torch import Tensor
 
 from leakline.data.base import Client, Data, Dataset, Task, Trait
 from leakline.data.names import printable
@@ -63,6 +65,8 @@ def partition(
         members.append(
             Client(name, pool.train.take(rows[train]), pool.train.take(rows[held]) if len(held) else None, traits)
         )
+    if dataset.kind == "segmentation":
+        _check_marked(members, dataset.name)
     return Task(tuple(members), test, validation, dataset.classes, dataset.kind, dataset.name)
 
 
@@ -72,6 +76,13 @@ def check(dataset: Dataset) -> None:
         raise DataError("the data set has no training examples", dataset.name, "check its files and options")
     labels = dataset.train.labels()
     if dataset.kind == "segmentation":
+        for part in (dataset.train, dataset.test):
+            if part is not None and part.y.shape != (len(part), 1, *part.x.shape[2:]):
+                raise DataError(
+                    f"masks are {_sides(part.y)}, images {_sides(part.x)}",
+                    dataset.name,
+                    "every image needs a mask N, 1, H, W of its own size",
+                )
         if not labels.any():
             raise DataError("no training mask marks anything", dataset.name, "check that the masks were read")
         return
@@ -82,6 +93,21 @@ def check(dataset: Dataset) -> None:
             f"no training example has the class {printable(', '.join(nobody))}",
             dataset.name,
             "leave the class out, or raise the limit",
+        )
+
+
+def _sides(values: Tensor) -> str:
+    return "x".join(str(side) for side in values.shape[1:])
+
+
+def _check_marked(members: Sequence[Client], name: str) -> None:
+    """Refuse a client none of whose training masks marks anything: more often a file not read than a healthy site."""
+    blank = [c.name for c in members if not c.train.labels().any()]
+    if blank:
+        raise DataError(
+            f"no training mask marks anything at {printable(', '.join(blank))}",
+            name,
+            "check that the masks of this client were read, or leave it out",
         )
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -172,19 +172,25 @@ class Dirichlet:
 class ByColumn:
     """One client for every value of a column of the data set (subject, site), named after it.
 
-    Values with fewer than ``min_examples`` are left out; ``clients`` takes only the first so many.
+    Values with fewer than ``min_examples`` are left out; ``clients`` takes only the first so many. ``into`` cuts
+    large values into several clients ({"DU": 2} makes DU-1 and DU-2), whole groups to each.
     """
 
     column: str = "subject"
     min_examples: int = 1
+    into: Mapping[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if any(pieces < 1 for pieces in self.into.values()):
+            raise ValueError(f"into must be whole numbers of at least 1: {dict(self.into)}")
 
     def assign(self, dataset: Dataset, clients: int | None, rng: np.random.Generator) -> Assignment:
-        """Rows by the column's value; nothing here is random."""
+        """Rows by the column's value; random is only how ``into`` cuts one."""
         if self.column not in dataset.columns:
             known = ", ".join(dataset.columns) or "none"
             raise StudyError(f"{dataset.name} has no column {self.column!r}", "by-column", f"its columns: {known}")
         values, position = np.unique(np.asarray(dataset.columns[self.column], dtype=str), return_inverse=True)
-        rows = {str(v): np.flatnonzero(position == i) for i, v in enumerate(values)}
+        rows = self._cut(dataset, {str(v): np.flatnonzero(position == i) for i, v in enumerate(values)}, rng)
         kept = sorted((v for v in rows if len(rows[v]) >= self.min_examples), key=natural)
         if not kept or (clients is not None and clients > len(kept)):
             raise StudyError(
@@ -194,6 +200,24 @@ class ByColumn:
             )
         names = client_names(kept)
         return {names[value]: rows[value] for value in kept[:clients]}
+
+    def _cut(self, dataset: Dataset, rows: Assignment, rng: np.random.Generator) -> Assignment:
+        unknown = [value for value in self.into if value not in rows]
+        if unknown:
+            raise StudyError(
+                f"column {self.column!r} has no value {printable(', '.join(unknown))}",
+                "by-column, into",
+                f"its values: {printable(', '.join(rows))}",
+            )
+        cut: Assignment = {}
+        for value, own in rows.items():
+            pieces = self.into.get(value, 1)
+            if pieces == 1:
+                cut[value] = own
+                continue
+            dealt = _deal(dataset.take(own), np.full(pieces, len(own) / pieces), rng)
+            cut |= {f"{value}-{i}": own[np.sort(part)] for i, part in enumerate(dealt, 1)}
+        return cut
 
 
 def _number(clients: int | None, name: str) -> int:

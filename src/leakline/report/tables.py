@@ -6,12 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from leakline.cards import number
+from leakline.errors import LeaklineError
+from leakline.report.clients import clients
 from leakline.report.paper_000 import TABLES as PAPER_000
 from leakline.report.paper_000_figures import TABLES as PAPER_000_FIGURES
 from leakline.report.paper_002 import TABLES as PAPER_002
 from leakline.report.paper_003 import TABLES as PAPER_003
+from leakline.report.paper_004 import TABLES as PAPER_004
 from leakline.report.render import FORMS, Table, render
-from leakline.report.results import Estimate, column_of, label_names, summary
+from leakline.report.results import SHARES, Estimate, column_of, cut, label_names, summary
 from leakline.report.settings import Pooled, Setting, pool
 from leakline.report.stored import read_study
 from leakline.report.text import scrub
@@ -19,7 +23,7 @@ from leakline.report.words import VERDICTS, verdict_of
 
 __all__ = ["FORMS", "TABLES", "Table", "render"]
 
-SEEDS = "mean ± standard deviation [95 % t-interval] over seeds"
+SEEDS = "mean ± standard deviation [95 % t-interval] over seeds, shares cut at 0 and 1"
 
 
 def utility(root: Path) -> Table:
@@ -57,6 +61,7 @@ def measures_of(pooled: Pooled) -> Table:
         for row in summary(pooled.frame, name, by=columns).itertuples(index=False, name=None):
             mean, sd, low, high, seeds = row[len(labels) : len(labels) + 5]
             one = Estimate(mean) if seeds == 1 else Estimate(mean, sd, low, high, int(seeds))
+            one = (cut(one) or one) if name in SHARES else one
             found.setdefault(tuple(row[: len(labels)]), {})[name] = one
     body = tuple((*place, *(values.get(n) for n in names)) for place, values in found.items())
     return Table("All utility measures after the last round", (*labels, *names), body, SEEDS)
@@ -149,6 +154,7 @@ def missing_table_of(pooled: Pooled) -> Table:
 TABLES: dict[str, Callable[[Path], Table]] = {
     "attacks": attacks,
     "cards": cards,
+    "clients": clients,
     "measures": measures,
     "missing": missing,
     "runs": runs,
@@ -157,7 +163,52 @@ TABLES: dict[str, Callable[[Path], Table]] = {
     **PAPER_000_FIGURES,
     **PAPER_002,
     **PAPER_003,
+    **PAPER_004,
 }
+
+
+ENDINGS = {"csv": "csv", "latex": "tex", "markdown": "md", "parquet": "parquet", "text": "txt"}
+
+
+def save_all(root: Path, form: str, folder: Path) -> list[Path]:
+    """Write every table that a store can fill into a folder, and say which."""
+    if form not in ENDINGS:
+        raise LeaklineError(f"there is no format {form!r}", fix=f"one of: {', '.join(ENDINGS)}")
+    study = read_study(root).name
+    folder.mkdir(parents=True, exist_ok=True)
+    found = []
+    for name, table in {**{n: TABLES[n](root) for n in TABLES if "/" not in n}, **paper_tables(root, study)}.items():
+        path = folder / f"{name.replace('/', '-')}.{ENDINGS[form]}"
+        rendered = render(table, form)
+        path.write_bytes(rendered if isinstance(rendered, bytes) else rendered.encode())
+        found.append(path)
+    return found
+
+
+STUDIES = {
+    "client-inference": "metric-privacy",
+    "fedper": "fedper",
+    "fedper-split": "fedper",
+    "intermediaries": "intermediaries",
+    "ldp-audit": "ldp-audit",
+    "metric-privacy": "metric-privacy",
+}
+"""Built-in studies and the prefix of their paper's tables."""
+
+
+def paper_tables(root: Path, study: str) -> dict[str, Table]:
+    """The paper's tables of a built-in study that have anything to show; a copy under another name has none."""
+    prefix = STUDIES.get(study)
+    found = {}
+    for name in TABLES if prefix else ():
+        if name.startswith(f"{prefix}/"):
+            try:
+                table = TABLES[name](root)
+            except LeaklineError:
+                continue
+            if any(cell not in (None, "", "–") for row in table.rows for cell in row[1:]):
+                found[name] = table
+    return found
 
 
 def _place(pooled: Pooled, setting: Setting) -> tuple[Any, ...]:
@@ -167,7 +218,7 @@ def _place(pooled: Pooled, setting: Setting) -> tuple[Any, ...]:
 def _bounds(setting: Setting) -> str:
     texts = []
     for measure, by, low, high, trials in setting.measured:
-        span = f"{low:.3g}" if f"{low:.3g}" == f"{high:.3g}" else f"{low:.3g} to {high:.3g}"
+        span = number(low) if number(low) == number(high) else f"{number(low)} to {number(high)}"
         texts.append(f"{measure.replace(':', ' per ')} >= {span} ({by}, {trials or '?'} trials)")
     return "; ".join(texts) or "no audit"
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import html
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leakline.data.names import is_safe
 from leakline.errors import StudyError
 from leakline.federation import Federation
+
+if TYPE_CHECKING:
+    import pandas
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,24 @@ class Study:
         if failed:
             raise StudyError(f"{len(failed)} of {len(self.cells)} cells failed", root.name, failed[0])
         return root
+
+    def results(self, out: str | Path = "") -> pandas.DataFrame:
+        """Every number of a run directory (default: runs/NAME), one row each: see `leakline.report.results`."""
+        from leakline.report.results import results
+
+        return results(Path(out) if out else Path("runs") / self.name)
+
+    def _repr_html_(self) -> str:
+        labels = list(dict.fromkeys(label for cell in self.cells for label in cell.labels))
+        values = [dict.fromkeys(str(cell.labels.get(label, "")) for cell in self.cells) for label in labels]
+        rows = [
+            ("cells", str(len(self.cells))),
+            *((label, ", ".join(found)) for label, found in zip(labels, values, strict=True)),
+            ("attacks", ", ".join(self.attacks) or "none"),
+            *(("note", note) for note in self.notes),
+        ]
+        body = "".join(f"<tr><th>{html.escape(k)}</th><td>{html.escape(v)}</td></tr>" for k, v in rows)
+        return f"<table><caption>{html.escape(self.title or self.name)}</caption>{body}</table>"
 
 
 def grid(base: Federation, **axes: Mapping[str, Any] | Sequence[Any]) -> tuple[Cell, ...]:

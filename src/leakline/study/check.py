@@ -20,6 +20,9 @@ from leakline.study.cells import Study
 from leakline.study.describe import THREADS
 from leakline.training import Job, train
 
+EMPTY = 0.05
+"""From this share of empty test masks on, a check says what a model that marks nothing would score."""
+
 
 @dataclass
 class Bill:
@@ -97,7 +100,8 @@ def check_study(study: Study) -> Checked:
             scenario = tuple((k, v) for k, v in labels if k not in ("strategy", "defence"))
             if scenario not in timed:
                 found.partition[" ".join(str(v) for _, v in scenario)] = _partition(federation)
-                found.warnings += [w for w in _look_at_model(federation) if w not in found.warnings]
+                said = [*_look_at_model(federation), *_look_at_masks(federation)]
+                found.warnings += [w for w in said if w not in found.warnings]
                 timed[scenario] = _time(federation)
             for part in (*federation.defences, *study.attacks.values()):
                 if hasattr(part, "check"):
@@ -136,6 +140,18 @@ def _look_at_model(federation: Federation) -> list[str]:
         f"{f.layer_name} ({f.kind}): {f.message}; {f.fix}"
         for f in preflight(bench.model, tuple(x.shape[1:]), len(federation.task.classes), federation.task.kind)
     ]
+
+
+def _look_at_masks(federation: Federation) -> list[str]:
+    """What a model that marks nothing would score: two empty masks agree, so Dice counts every empty one as 1."""
+    if federation.task.kind != "segmentation":
+        return []
+    parts = [c.test for c in federation.task.clients] if federation.judges else [federation.task.test]
+    shares = [float((part.labels() == 0).mean()) for part in parts if part is not None and len(part)]
+    empty = sum(shares) / max(len(shares), 1)
+    if empty < EMPTY:
+        return []
+    return [f"{empty:.0%} of the test masks mark nothing: a model that marks nothing scores Dice {empty:.2f}"]
 
 
 def _time(federation: Federation) -> tuple[float, float]:

@@ -11,12 +11,14 @@ import dataclasses
 import hashlib
 import inspect
 import json
+import sys
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
 from leakline.data.base import Data, Task
 from leakline.federation import Federation
+from leakline.models import Imported
 
 FORMAT = 1
 """Version of the store's format; a change makes old runs unreadable on purpose."""
@@ -36,7 +38,9 @@ def describe(value: Any) -> Any:
         }  # fmt: skip
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {f.name: describe(getattr(value, f.name)) for f in dataclasses.fields(value)}
-        return {"use": f"{type(value).__module__}:{type(value).__qualname__}", **fields}
+        found = {"use": f"{type(value).__module__}:{type(value).__qualname__}", **fields}
+        module = value.path.partition(":")[0] if isinstance(value, Imported) else type(value).__module__
+        return found if module.partition(".")[0] == "leakline" else {**found, "source": _file(module)}
     if isinstance(value, Mapping):
         return {str(k): describe(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
@@ -57,8 +61,8 @@ def description(federation: Federation) -> dict[str, Any]:
     settings = {
         f.name: describe(getattr(federation, f.name))
         for f in dataclasses.fields(federation)
-        # Who judges decides no weights, but what a run holds: left out where it is as it always was.
-        if f.name not in ("evaluate", "patience") or getattr(federation, f.name) != f.default
+        # Who judges and who sees what decide no weights, but what a run holds: left out where as they always were.
+        if f.name not in ("evaluate", "patience", "secure_aggregation") or getattr(federation, f.name) != f.default
     }
     versions = {"leakline": __version__, "torch": torch.__version__, "format": FORMAT}
     return {"federation": settings, "versions": versions, "threads": THREADS}
@@ -86,6 +90,18 @@ class _Held:
 @lru_cache(maxsize=512)
 def _fingerprint(held: _Held) -> str:
     return f"data:{held.data.fingerprint()}"
+
+
+def _file(module: str) -> str:
+    """A hash of a module's file: whoever changes their own code must not be shown what the old code did.
+
+    What that file imports in its turn is not looked at; leakline's own code stands under its version.
+    """
+    try:
+        source = inspect.getsource(sys.modules[module])
+    except (KeyError, OSError, TypeError):
+        return "?"
+    return hashlib.sha256(source.encode()).hexdigest()[:16]
 
 
 def _source(function: Callable[..., Any]) -> str:

@@ -3,26 +3,43 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
-from leakline.federation import Federation
+from torch import Tensor
+
+from leakline.data.base import Data
+from leakline.federation import Federation, Transport
 from leakline.leakage.interval import Interval, clopper_pearson
-from leakline.messages import Order, Round, Update
+from leakline.messages import Memory, Order, Round, Update
 from leakline.readings import Reading
-from leakline.runtimes.local import LocalTransport
+from leakline.weights import Weights
 
 
-def judged(federation: Federation, transport: LocalTransport, round_: Round) -> list[Reading]:
+class Place(Transport, Protocol):
+    """Where a study's run takes place: a transport that can also judge a model on the server's own data."""
+
+    @property
+    def memories(self) -> Mapping[str, Memory]:
+        """What clients keep between rounds, as far as this place may see it."""
+        ...
+
+    def outputs(self, weights: Weights, data: Data) -> Tensor:
+        """The global model's outputs on data of the server's, in order."""
+        ...
+
+
+def judged(federation: Federation, transport: Place, round_: Round) -> list[Reading]:
     """The utility of a round's model, by whoever the federation asks."""
     return by_clients(federation, transport, round_) if federation.judges else by_server(federation, transport, round_)
 
 
-def by_server(federation: Federation, transport: LocalTransport, round_: Round) -> list[Reading]:
+def by_server(federation: Federation, transport: Place, round_: Round) -> list[Reading]:
     """Every figure on the server's test data; none where it has no data or not the whole model."""
     test = federation.task.test
     if test is None or federation.wire != federation.layout:
         return []
-    figures = federation.objective.summary(transport.outputs(round_.result, test), test.y)
+    figures = federation.objective.summary(transport.outputs(round_.result, test), test.y, test.groups)
     found = []
     for name, value in figures.items():
         low, high = _share(value, len(test)) if name == "accuracy" else (None, None)
@@ -32,7 +49,7 @@ def by_server(federation: Federation, transport: LocalTransport, round_: Round) 
     return found
 
 
-def by_clients(federation: Federation, transport: LocalTransport, round_: Round) -> list[Reading]:
+def by_clients(federation: Federation, transport: Place, round_: Round) -> list[Reading]:
     """Every figure as the mean over clients, and the headline and the loss of each client."""
     orders = [Order(name, round_.index, round_.result, kind="evaluate") for name in federation.judges]
     answers = [one for one in transport.exchange(orders) if isinstance(one, Update)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,12 +24,15 @@ from leakline.readings import Reading
 from leakline.runtimes.local import LocalTransport
 from leakline.study.cells import Cell, Study
 from leakline.study.describe import FORMAT, THREADS, describe, description, key_of
-from leakline.study.judges import judged, out_of_patience
+from leakline.study.judges import Place, judged, out_of_patience
 from leakline.study.store import Run, Store
 from leakline.weights import Weights
 
 Progress = Callable[[str, int, int, Mapping[str, float]], None]
 """Called after each round: cell, rounds done, rounds in all, newest figures."""
+
+Opens = Callable[[Federation, dict[str, Memory]], AbstractContextManager[Place]]
+"""Opens the place where a federation's clients are, given what they kept when the run was last left."""
 
 
 def silent(cell: str, done: int, rounds: int, figures: Mapping[str, float]) -> None:
@@ -101,8 +105,12 @@ def train_run(
     delta: float = 1e-5,
     title: str = "",
     progress: Progress = silent,
+    opens: Opens | None = None,
 ) -> Run:
-    """Train a federation to its end, or go on where it stopped; a finished one is left as it is."""
+    """Train a federation to its end, or go on where it stopped; a finished one is left as it is.
+
+    ``opens``: where its clients are; by default in this process and its workers.
+    """
     what = description(federation)
     run = store.run(key_of(what))
     if (end := run.end) is not None and end["status"] == "finished":
@@ -112,7 +120,8 @@ def train_run(
         loaded = run.load()
         state, memories = loaded if loaded is not None else (State(), {})
         started = time.perf_counter()
-        with LocalTransport(federation, workers, memories) as transport:
+        place = LocalTransport(federation, workers, memories) if opens is None else opens(federation, memories)
+        with place as transport:
             if state.weights is None:
                 state.weights = initial_weights(federation)
             try:
@@ -191,7 +200,9 @@ class Outcome:
     trained: bool = False
 
 
-def run_study(study: Study, out: Path, *, workers: int = 0, progress: Progress = silent) -> Iterator[Outcome]:
+def run_study(
+    study: Study, out: Path, *, workers: int = 0, progress: Progress = silent, opens: Opens | None = None
+) -> Iterator[Outcome]:
     """Train what is missing and let every attack meet every cell; yields cell by cell, failures included."""
     torch.set_num_threads(THREADS)
     store = Store(out)
@@ -229,6 +240,7 @@ def run_study(study: Study, out: Path, *, workers: int = 0, progress: Progress =
                 delta=study.delta,
                 title=cell.name,
                 progress=progress,
+                opens=opens,
             )
             meet(study, Lab(federation, store, run, workers))
             yield Outcome(cell, run, trained=before is None or before["status"] != "finished")

@@ -10,7 +10,7 @@ import copy
 import itertools
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -23,6 +23,7 @@ from leakline import defences as defence_menu
 from leakline import models as model_menu
 from leakline import strategies as strategy_menu
 from leakline import utility as loss_menu
+from leakline.data.base import Task
 from leakline.data.names import is_safe
 from leakline.errors import LeaklineError, StudyError
 from leakline.federation import Federation
@@ -33,6 +34,9 @@ from leakline.study.sharing import Shared, task_of
 from leakline.training import Plan
 
 BUILT_IN = Path(__file__).parent / "library"
+
+Share = Callable[[Shared, int], Task]
+"""Who turns the [data] table and a cell's seed into a task: `task_of`, unless the clients are on other machines."""
 
 _Count = Annotated[int, pydantic.Field(ge=1)]
 _Share = Annotated[float, pydantic.Field(ge=0, lt=1)]
@@ -75,6 +79,7 @@ _LOOP: dict[str, tuple[Any, Any]] = {
     "together": (Literal["auto", "off"], "auto"),
     "evaluate": (Literal["auto", "server", "clients"], "auto"),
     "patience": (int, 0),
+    "secure_aggregation": (Literal["none", "assumed"], "none"),
 }
 
 
@@ -105,8 +110,19 @@ def load(study: str, preset: str = "", sets: Sequence[str] = ()) -> Study:
     return parse(text, path.name, preset, sets)
 
 
-def parse(text: str, file: str = "study.toml", preset: str = "", sets: Sequence[str] = ()) -> Study:
-    """Make a study of TOML text. ``sets`` are "key=v1,v2": each makes another axis of the grid."""
+def parse(
+    text: str,
+    file: str = "study.toml",
+    preset: str = "",
+    sets: Sequence[str] = (),
+    *,
+    share: Share = task_of,
+    here: bool = True,
+) -> Study:
+    """Make a study of TOML text. ``sets`` are "key=v1,v2": each makes another axis of the grid.
+
+    ``here = False``: the data set that the study names need not be on this machine (``share`` does not load it).
+    """
     try:
         raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -136,7 +152,7 @@ def parse(text: str, file: str = "study.toml", preset: str = "", sets: Sequence[
                     fix="for example -s training.rounds=5,10",
                 ) from error
             labels[".".join(path)] = value
-        cells += _cells(table, labels, mistakes, notes)
+        cells += _cells(table, labels, mistakes, notes, share, here)
     attacks = _attacks(base.get("attacks", []), mistakes)
     name = base.get("name", "study")
     if not isinstance(name, str) or not is_safe(name):
@@ -213,10 +229,17 @@ def _put(table: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
     place[path[-1]] = value
 
 
-def _cells(table: dict[str, Any], labels: Mapping[str, Any], mistakes: Mistakes, notes: list[str]) -> list[Cell]:
+def _cells(
+    table: dict[str, Any],
+    labels: Mapping[str, Any],
+    mistakes: Mistakes,
+    notes: list[str],
+    share: Share = task_of,
+    here: bool = True,
+) -> list[Cell]:
     """All cells of one scenario, or none with the mistakes noted."""
     top = check_values(table, _STUDY, (), mistakes) or {}
-    data = _data(table["data"], mistakes, notes) if "data" in table else None
+    data = _data(table["data"], mistakes, notes, here) if "data" in table else None
     loop_keys, plan_keys = dict(_LOOP), {k: v for k, v in parameters(Plan).items() if k != "proximal"}
     training = table.get("training", {})
     known = loop_keys | plan_keys
@@ -258,7 +281,7 @@ def _cells(table: dict[str, Any], labels: Mapping[str, Any], mistakes: Mistakes,
     from leakline.study.device import resolve_device
 
     common = {
-        "data": data, "model": model, "plan": plan, "warm_start": warm_plan, "loop": loop,
+        "data": data, "share": share, "model": model, "plan": plan, "warm_start": warm_plan, "loop": loop,
         "noise": top.get("noise", "secret"), "on_bad_client": top.get("on_bad_client", "drop"),
         "min_clients": top.get("min_clients", 1), "device": resolve_device(top.get("device", "auto")),
     }  # fmt: skip
@@ -272,9 +295,9 @@ def _cells(table: dict[str, Any], labels: Mapping[str, Any], mistakes: Mistakes,
 
 
 def _federation(common: Mapping[str, Any], strategy: Any, defences: tuple[Any, ...], seed: int) -> Federation:
-    rest = {k: v for k, v in common.items() if k not in ("data", "loop")}
+    rest = {k: v for k, v in common.items() if k not in ("data", "share", "loop")}
     return Federation(
-        task=task_of(common["data"], seed),
+        task=common["share"](common["data"], seed),
         strategy=strategy,
         defences=defences,
         seed=seed,
@@ -305,7 +328,7 @@ def _model(table: Any, mistakes: Mistakes) -> Any | None:
     return build(model_menu.MENU, table, ("model",), mistakes)
 
 
-def _data(table: Mapping[str, Any], mistakes: Mistakes, notes: list[str]) -> Shared | None:
+def _data(table: Mapping[str, Any], mistakes: Mistakes, notes: list[str], here: bool = True) -> Shared | None:
     use = data_menu.DATASETS.get(str(table.get("use")))
     known = {"use": None, **_SHARING, **(parameters(use) if use is not None else {})}
     for key in table if use is not None else ():
@@ -316,14 +339,14 @@ def _data(table: Mapping[str, Any], mistakes: Mistakes, notes: list[str]) -> Sha
     source = build(data_menu.DATASETS, own, ("data",), mistakes)
     if values is None or source is None:
         return None
-    if values.get("otherwise") and not source.available():
+    if here and values.get("otherwise") and not source.available():
         other = {
             **{k: v for k, v in table.items() if k in _SHARING and k != "otherwise"},
             **values["otherwise"],
         }
         notes.append(f"data set {table['use']!r} is not here: {other.get('use')!r} stands in for it")
         return _data(other, mistakes, notes)
-    if not source.available():
+    if here and not source.available():
         mistakes.add(("data", "use"), f"{table['use']!r} is not here", f"it needs {source.needs}")
     partitioner = build(data_menu.PARTITIONERS, values.pop("partition", "even"), ("data", "partition"), mistakes)
     values.pop("otherwise", None)

@@ -12,6 +12,7 @@
         log.jsonl                     wall time; the only file that differs between equal runs
         end.json                      status and card; a run without it can be gone on with
         kept/round-0003/<client>.safetensors     updates that an attack asked for, and sent.safetensors
+        media/<attack>/...            pictures that an attack made (they may show what clients hold)
 
 A round is committed by renaming its checkpoint, which holds the round's own record: the lines follow from it, and
 are written again if a kill came between. Nothing is pickled.
@@ -32,7 +33,7 @@ from leakline.data.names import is_safe
 from leakline.errors import StoreError
 from leakline.federation import State
 from leakline.memory import flatten, unflatten
-from leakline.messages import Memory, Round
+from leakline.messages import Memory, Round, Update
 from leakline.readings import Reading
 from leakline.study.describe import FORMAT
 from leakline.weights import Entry, Layout, Weights
@@ -194,6 +195,29 @@ class Run:
                 folder / f"{name}.safetensors",
                 save({"delta": update.delta.vector.contiguous()}, metadata=meta),
             )
+
+    def kept(self, index: int, layout: Layout) -> tuple[Weights, list[Update]] | None:
+        """What `keep` stored of a round: the weights sent and the updates, in the order of names; None if nothing."""
+        from safetensors import safe_open
+
+        folder = self.path / "kept" / f"round-{index:04d}"
+        if not (folder / "sent.safetensors").is_file():
+            return None
+        with safe_open(folder / "sent.safetensors", framework="pt") as file:
+            sent = Weights(layout, file.get_tensor("weights"))
+        updates = []
+        for path in sorted(folder.glob("*.safetensors")):
+            if path.name != "sent.safetensors":
+                with safe_open(path, framework="pt") as file:
+                    meta, delta = file.metadata(), sent.like(file.get_tensor("delta"))
+                who, part = meta["client"], int(meta.get("part", 0))
+                updates.append(Update(who, delta, int(meta["examples"]), int(meta["steps"]), part=part))
+        return sent, updates
+
+    @property
+    def media(self) -> Path:
+        """Where attacks put pictures; they may show what clients hold, so reports can be made without them."""
+        return self.path / "media"
 
     def rounds(self) -> list[dict[str, Any]]:
         """The records of all rounds."""

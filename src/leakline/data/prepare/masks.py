@@ -110,10 +110,17 @@ def prostate(source: Path, destination: Path) -> Path:
         cases += [_nifti(p, site) for p in volumes if "_segmentation" not in p.name.lower()]
         cases += [_arrays(p, site) for p in sorted(site.glob("*.npz"))]
         cases += [_slices(p, site) for p in sorted(site.iterdir()) if p.is_dir() and not p.is_symlink()]
+    given = {c.site for c in cases}
     cases = [c for c in cases if len(c.images)]
     if not cases:
         raise DataError("no slices with a mask in site folders", printable(source), "give the folder of the sites")
     sites = sorted({c.site for c in cases})
+    if blank := sorted(given - set(sites)):
+        raise DataError(
+            f"no mask marks anything at {printable(', '.join(blank))}",
+            printable(source),
+            "check the masks of this site, or take its folder away",
+        )
     return write_npz(
         destination,
         "prostate_sites.npz",

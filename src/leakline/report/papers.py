@@ -1,0 +1,25 @@
+"""Which paper's figures belong into the report of which study; its tables are in `leakline.report.tables`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from leakline.errors import LeaklineError
+from leakline.report import paper_003, paper_004_figures
+from leakline.report.charts import Chart
+from leakline.report.tables import STUDIES
+
+CHARTS: dict[str, Callable[[Path], dict[str, Chart]]] = {
+    "fedper": paper_003.charts,
+    "intermediaries": paper_004_figures.charts,
+}
+
+
+def charts_for(root: Path, study: str) -> list[Chart]:
+    """The paper's figures of a built-in study that have anything to show."""
+    make = CHARTS.get(STUDIES.get(study, ""))
+    try:
+        return [chart for chart in make(root).values() if any(s.x for s in chart.series)] if make else []
+    except LeaklineError:
+        return []

@@ -1,0 +1,224 @@
+"""Paper 004's tables from a store that was really run, and what it prints."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from leakline.report import paper_004, paper_004_figures
+from leakline.report import paper_004_printed as printed
+from leakline.report.paper_004_store import arms, difference, percent
+from leakline.report.render import FORMS, render
+from leakline.report.results import Estimate
+from leakline.report.tables import TABLES
+from leakline.study.store import Store
+
+ROUNDS, DELTA = 3, 0.1
+PLAIN, SPLIT, STRICT = "z = 0.3, C = 1, no split", "z = 0.3, C = 1, v = 4", "z = 1.2, C = 1, v = 4"
+HONEST, RULE = "z = 0.075, C = 1, no split", "z = 0.3, median, paper"
+STUDY = """
+name = "parts"
+seeds = [0, 1]
+noise = "seeded"
+delta = 0.1
+[data]
+use = "phantoms"
+kind = "segmentation"
+size = 32
+sites = 3
+examples = 42
+lesions = 1.0
+partition = { use = "by-column", column = "site" }
+server_test = 0.2
+client_test = 0.0
+[model]
+use = "small-unet"
+widths = [8, 8]
+[training]
+rounds = 3
+batch = 8
+optimiser = "adam"
+learning_rate = 0.01
+[strategies]
+fedavg = { use = "fedavg", weighting = "even" }
+[defences]
+none = []
+dp = [{ use = "intermediaries", noise_multiplier = 0.3, clip = 1.0, parts = 1 }]
+split = [{ use = "intermediaries", noise_multiplier = 0.3, clip = 1.0, parts = 4 }]
+strict = [{ use = "intermediaries", noise_multiplier = 1.2, clip = 1.0, parts = 4 }]
+honest = [{ use = "global-dp", noise_multiplier = 0.075, clip = 1.0 }]
+rule = [{ use = "intermediaries", noise_multiplier = 0.3, clip = 25.0, parts = "paper", start = 2, bound = "median" }]
+[scenarios.table-1]
+[scenarios.figure-2c-2.data]
+clients = 2
+[scenarios.figure-2c-2.defences]
+dp = [{ use = "intermediaries", noise_multiplier = 0.3, clip = 1.0, parts = 1 }]
+"""
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from leakline.study.lab import run_study
+    from leakline.study.spec import parse
+
+    path = tmp_path_factory.mktemp("store") / "parts"
+    outcomes = list(run_study(parse(STUDY), path, workers=1))
+    assert [o.error for o in outcomes] == [""] * 14
+    return path
+
+
+def gdp_delta(mu: float, epsilon: float) -> float:
+    """Delta of mu-GDP as printed (Balle and Wang 2018), by another road than the library's."""
+    from scipy.stats import norm
+
+    second = math.exp(epsilon + norm.logcdf(-epsilon / mu - mu / 2))
+    return float(norm.cdf(-epsilon / mu + mu / 2) - second)
+
+
+def test_the_paper_s_six_epsilons_and_those_of_one_client():
+    rows = paper_004.epsilons(Path()).rows
+    assert [round(r[4], 1) for r in rows] == [r[3] for r in rows] == [245.6, 72.4, 36.9, 597.3, 224.7, 119.4]
+    table = {(r[2], r[1]): dict(zip((1, 2, 3, 4, 5, 8), r[4:], strict=True)) for r in rows}
+    known = {
+        (0.01, 0.5): {2: 892, 3: 1939, 5: 5232, 8: 13171}, (0.01, 1.0): {2: 245.6, 3: 519, 5: 1365, 8: 3385},
+        (0.01, 1.5): {2: 119, 3: 245.6, 5: 632, 8: 1545}, (0.1, 0.3): {2: 2307, 3: 5127, 5: 14102, 8: 35896},
+        (0.1, 0.5): {2: 850, 3: 1876, 5: 5127, 8: 13004}, (0.1, 0.7): {2: 444, 3: 972, 5: 2642, 8: 6676},
+    }  # fmt: skip
+    for place, values in known.items():
+        for v, epsilon in values.items():
+            assert table[place][v] == pytest.approx(epsilon, abs=0.6), (place, v)
+
+
+def test_seven_printed_pairs_are_impossible_and_no_others():
+    task, found = printed.SEGMENTATION, set()
+    for kind, rows in (("plain", task.plain), ("ours", task.ours)):
+        for strategy, pairs in rows.items():
+            for z, (dice, iou) in zip(task.z, pairs, strict=True):
+                if printed.impossible(dice, iou):
+                    found.add((kind, strategy, z))
+    assert found == {
+        ("plain", "fedadam", 0.3), ("ours", "fedadam", 0.5), ("ours", "fedadam", 0.7), ("ours", "fednova", 0.7),
+        ("ours", "dp2-rmsprop", 0.3), ("ours", "dp2-rmsprop", 0.5), ("ours", "dp2-rmsprop", 0.7),
+    }  # fmt: skip
+    assert not printed.impossible((0.0, 0.0), (0.0, 0.0))
+
+
+def test_arms_know_their_parts_and_both_epsilons(root: Path):
+    found = {a.name: a for a in arms(root)}
+    assert list(found) == ["no privacy", PLAIN, SPLIT, STRICT, HONEST, RULE]
+    split, honest, strict = (
+        found[SPLIT],
+        found[HONEST],
+        found[STRICT],
+    )
+    assert split.mu == pytest.approx(4 * math.sqrt(ROUNDS) / 0.3)
+    assert split.client_epsilon == pytest.approx(honest.client_epsilon)
+    assert strict.client_epsilon == pytest.approx(found[PLAIN].client_epsilon)
+    assert split.sub_epsilon == pytest.approx(found[PLAIN].sub_epsilon)
+    assert gdp_delta(math.sqrt(ROUNDS) / 0.3, split.sub_epsilon) == pytest.approx(DELTA)
+    rule = found[RULE]
+    worst = max(sum(f["parts"] ** 2 for f in facts) for facts in rule.rounds)
+    assert rule.mu == pytest.approx(math.sqrt(worst) / 0.3)
+    assert rule.from_data
+    assert not split.from_data
+
+
+def test_table_1_has_the_paper_s_rows_with_ours_beside_them(root: Path):
+    table = paper_004.table_1(root)
+    rows = {(r[0], r[1]): dict(zip(table.columns[2:], r[2:], strict=True)) for r in table.rows[:12]}
+    first = rows["DP-FedAvg", "Dice"]
+    assert first["no privacy (paper)"] == "87.69 ± 0.12"
+    assert first["z = 0.3 (paper)"] == "41.43 ± 3.89"
+    assert first["z = 0.5 (ours)"] is None
+    for row in (first, rows["+Ours", "Dice"], rows["+v = 4 (not in the paper)", "Dice"]):
+        assert isinstance(row["z = 0.3 (ours)"], Estimate)
+    for label in ("DP-FedAvg", "+Ours", "+v = 4 (not in the paper)"):
+        dice, iou = (rows[label, m]["z = 0.3 (ours)"].mean for m in ("Dice", "IoU"))
+        assert iou <= dice
+    split = rows["+v = 4 (not in the paper)", "epsilon of one client"]["z = 0.3 (ours)"]
+    assert gdp_delta(4 * math.sqrt(ROUNDS) / 0.3, float(split.replace(",", ""))) == pytest.approx(DELTA, rel=0.01)
+    assert rows["+Ours", "epsilon of one client"]["z = 0.3 (ours)"].endswith("*")
+    marked = [cell for row in table.rows for cell in row if isinstance(cell, str) and cell.endswith("(!)")]
+    assert len(marked) == 7
+
+
+def test_equal_privacy_compares_with_an_unsplit_arm_that_is_as_private(root: Path):
+    rows = {(r[1], str(r[2])): r for r in paper_004.equal_privacy(root).rows}
+    assert rows[0.3, "4"][7] == HONEST
+    assert rows[1.2, "4"][7] == PLAIN
+    assert rows[0.3, "1"][7] == ""
+    found = {a.name: a for a in arms(root)}
+    ours, theirs = found[SPLIT].by_seed("dice"), found[HONEST].by_seed("dice")
+    assert rows[0.3, "4"][8].mean == pytest.approx(100 * np.mean([ours[s] - theirs[s] for s in (0, 1)]))
+
+
+def test_gain_takes_the_three_differences_of_each_split(root: Path):
+    table = paper_004.gain(root)
+    rows = {str(r[2]).partition(":")[0]: r for r in table.rows}
+    assert list(rows) == ["4", "paper"]  # z = 1.2 has no arm without a split to gain on
+    row = rows["4"]
+    names = {a.name: a.by_seed("dice") for a in arms(root)}
+    plain, split, strict, honest = (
+        names[n]
+        for n in (
+            PLAIN,
+            SPLIT,
+            STRICT,
+            HONEST,
+        )
+    )
+    assert row[5].mean == pytest.approx(100 * np.mean([split[s] - plain[s] for s in (0, 1)]))
+    assert row[7].mean == pytest.approx(100 * np.mean([strict[s] - plain[s] for s in (0, 1)]))
+    assert row[10].mean == pytest.approx(100 * np.mean([split[s] - honest[s] for s in (0, 1)]))
+    assert row[8] is None or row[8] == pytest.approx(row[7].mean / row[5].mean)
+
+
+def test_the_figures_are_what_the_rounds_wrote_down(root: Path):
+    table = paper_004_figures.figure_1b(root)
+    assert [(r[0], r[1]) for r in table.rows] == [(0.3, 1), (0.3, 4)]
+    store, found = Store(root), {a.name: a for a in arms(root)}
+    means = []
+    for cell in found[SPLIT].cells:
+        records = [r["facts"]["noise_level"] for r in store.run(cell.key).rounds()]
+        means.append(np.mean(records))
+    assert table.rows[1][2].mean == pytest.approx(np.mean(means))
+    assert table.rows[1][5] == pytest.approx(table.rows[0][2].mean / 4)
+    lam = {r[2]: r for r in paper_004_figures.figure_2a(root).rows}[SPLIT]
+    assert lam[5] == pytest.approx(np.median(found[SPLIT].facts("ratio")))
+    assert lam[8] == pytest.approx(1 / 3)
+    assert {r[2] for r in paper_004_figures.figure_2b(root).rows} >= {
+        PLAIN,
+        RULE,
+    }
+    assert [r[0] for r in paper_004_figures.figure_2c(root).rows] == [2]
+    last = paper_004_figures.figure_2d(root).rows
+    assert [r[0] for r in last] == [1, 2, 3, "largest step"]
+    assert last[0][1] == 2
+
+
+def test_every_form_and_every_drawing(root: Path):
+    for name in (n for n in TABLES if n.startswith("intermediaries/")):
+        for form in FORMS:
+            assert render(TABLES[name](root), form)
+    drawn = paper_004_figures.figures(root)
+    assert set(drawn) == {"fig1b-0.3", "fig2a", "fig2b", "fig2c", "fig2d"}
+    for text in drawn.values():
+        ElementTree.fromstring(text)
+
+
+def test_intervals_of_shares_stay_within_their_range_and_differences_pair_seeds():
+    wide = percent([0.01, 0.30])
+    assert wide is not None
+    assert wide.low == 0.0
+    assert percent([0.5]).low is None
+    assert difference({0: 0.5, 1: 0.7, 2: 0.1}, {0: 0.4, 1: 0.6}).mean == pytest.approx(10.0)
+    assert difference({0: 0.5}, {1: 0.4}) is None
+
+
+def test_a_store_of_another_study_gives_empty_tables(made: Path):
+    for name in (n for n in TABLES if n.startswith("intermediaries/")):
+        assert render(TABLES[name](made), "markdown")
