@@ -1,0 +1,190 @@
+"""Recording a federation that leakline did not write: around a Flower strategy, or in a ClientApp.
+
+    strategy = leakline.flower.record(FedAvg(), to="recording")
+    app = ClientApp(mods=[leakline.flower.record_mod(to="recording")])
+
+Neither changes what the app does: replies and models pass as they are, also bad ones, which are noted as dropped.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Strategy
+
+from leakline.client_side import reason_of
+from leakline.data.names import printable
+from leakline.errors import LeaklineError
+from leakline.flower.around import Around
+from leakline.flower.bridge import EXAMPLES, Bridge, finite_figures, model_arrays, node_name
+from leakline.messages import Dropped, Round, Update
+from leakline.recording import Recorder
+from leakline.training import Plan
+from leakline.weights import Weights
+
+ClientAppCallable = Callable[[Message, Context], Message]
+Mod = Callable[[Message, Context, ClientAppCallable], Message]
+
+
+def record(
+    strategy: Strategy,
+    to: str | Path,
+    *,
+    rounds: Iterable[int] | None = None,
+    clients: Iterable[str] | None = None,
+    most_mb: float = 1024.0,
+    plan: Plan | Mapping[str, Any] | None = None,
+    buffers: Iterable[str] = (),
+) -> Recorded:
+    """The strategy, with every round written to the directory ``to`` as the server sees it.
+
+    ``rounds`` (Flower's numbers, from 1) and ``clients`` ("node-<id>") narrow what is kept, ``most_mb`` bounds it.
+    ``plan`` says what an attacker in the server's seat would know about local training: a `Plan`, or some of its
+    fields ({"learning_rate": 0.1, "batch": 32, "epochs": 1}). ``buffers`` names arrays that are not trained, where
+    they are not called running_mean and running_var.
+    """
+    return Recorded(strategy, _recorder(to, rounds, clients, most_mb, plan, "server"), tuple(buffers))
+
+
+class Recorded(Around):
+    """A strategy whose rounds are written down."""
+
+    def __init__(self, strategy: Strategy, recorder: Recorder, buffers: tuple[str, ...] = ()) -> None:
+        super().__init__(strategy)
+        self.recorder, self.buffers = recorder, buffers
+        self.bridge: Bridge | None = None
+        self.sent: Weights | None = None
+        self.asked: list[int] = []
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Take down what is sent."""
+        messages = list(super().configure_train(server_round, arrays, config, grid))
+        self.asked = [message.metadata.dst_node_id for message in messages]
+        if messages:
+            arrays = model_arrays(messages[0].content) if messages[0].content.array_records else arrays
+            if self.bridge is None:
+                self.bridge = Bridge.of(arrays, self.buffers)
+                self.recorder.run = str(messages[0].metadata.run_id)
+                self.recorder.open(self.bridge.layout, self.bridge.left_out)
+            self.sent = self.bridge.weights(arrays)
+        return messages
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Take down what came back, and what the strategy made of it."""
+        held = list(replies)
+        updates, dropped = self._read(held)  # before the strategy sees them: some write into what they are given
+        arrays, metrics = super().aggregate_train(server_round, held)
+        if self.bridge is not None and self.sent is not None:
+            result = self.sent if arrays is None else self.bridge.weights(arrays)
+            cohort = tuple(u.client for u in updates)
+            figures = finite_figures(metrics)
+            _keep(self.recorder, Round(server_round, self.sent, updates, cohort, dropped, result, {}, figures))
+        return arrays, metrics
+
+    def _read(self, replies: list[Message]) -> tuple[tuple[Update, ...], tuple[Dropped, ...]]:
+        if self.bridge is None or self.sent is None:
+            return (), ()
+        key = getattr(self.strategy, "weighted_by_key", EXAMPLES)
+        ordered = sorted(replies, key=lambda r: r.metadata.src_node_id)
+        found = [read_reply(self.bridge, reply, self.sent, key) for reply in ordered]
+        here = {reply.metadata.src_node_id for reply in replies}
+        found += [Dropped(node_name(n), "no reply came in time") for n in self.asked if n not in here]
+        return tuple(u for u in found if isinstance(u, Update)), tuple(d for d in found if isinstance(d, Dropped))
+
+    def summary(self) -> None:
+        """Say what is recorded, and what the wrapped strategy is."""
+        logging.getLogger("flwr").info("\t├──> Recorded by leakline in %s", self.recorder.to)
+        super().summary()
+
+
+def record_mod(
+    to: str | Path,
+    *,
+    rounds: Iterable[int] | None = None,
+    most_mb: float = 1024.0,
+    plan: Plan | Mapping[str, Any] | None = None,
+    buffers: Iterable[str] = (),
+    name: Callable[[Context], str] | None = None,
+) -> Mod:
+    """A ClientApp mod that writes what this client was sent and what it answers, to ``to``/<client>.
+
+    It sees replies as they leave the mods after it in the list: put it first to record what crosses the wire. What
+    came of a round is not known here; the next round's ``sent`` is. ``name`` gives a client's name from its context.
+    """
+    asked, stays = None if rounds is None else frozenset(rounds), tuple(buffers)
+    _recorder(to, asked, None, most_mb, plan, "client")  # wrong settings fail now, not in the first round
+
+    def mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+        if message.metadata.message_type.partition(".")[0] != MessageType.TRAIN:
+            return call_next(message, context)
+        arrays, index = model_arrays(message.content), round_of(message)
+        bridge = Bridge.of(arrays, stays)
+        sent = bridge.weights(arrays)
+        reply = call_next(message, context)
+        client = node_name(context.node_id) if name is None else name(context)
+        recorder = _recorder(Path(to) / client, asked, None, most_mb, plan, "client")
+        recorder.run = str(message.metadata.run_id)
+        found = read_reply(bridge, reply, sent, EXAMPLES, client)
+        updates, dropped = ((found,), ()) if isinstance(found, Update) else ((), (found,))
+        line = len(recorder_lines(recorder)) + 1 if index is None else index
+        recorder.open(bridge.layout, bridge.left_out)
+        _keep(recorder, Round(line, sent, updates, tuple(u.client for u in updates), dropped, sent), result=False)
+        return reply
+
+    return mod
+
+
+def read_reply(
+    bridge: Bridge, reply: Message, sent: Weights, key: str, client: str = "", *, several: bool = True
+) -> Update | Dropped:
+    """A reply as an update, or why it is none."""
+    client = client or node_name(reply.metadata.src_node_id)
+    if reply.has_error():
+        # An error's text may hold paths, and paths may name people.
+        said = reason_of(RuntimeError(reply.error.reason or f"error {reply.error.code}"))
+        return Dropped(client, printable(said.replace("raised RuntimeError:", "raised", 1), 200))
+    return bridge.update(reply.content, sent, client, key, several=several)
+
+
+def round_of(message: Message) -> int | None:
+    """Flower's number of the round, which its strategies put into the configuration."""
+    for config in message.content.config_records.values():
+        if isinstance(config.get("server-round"), int):
+            return int(config["server-round"])
+    return None
+
+
+def recorder_lines(recorder: Recorder) -> list[str]:
+    """The rounds written so far."""
+    path = recorder.to / "rounds.jsonl"
+    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+
+
+def _keep(recorder: Recorder, round_: Round, *, result: bool = True) -> None:
+    """Write a round; a full disk must not end somebody's training, so it ends the recording and says so."""
+    try:
+        recorder.write(round_, result=result)
+    except (OSError, LeaklineError) as error:
+        logging.getLogger("leakline").warning("round %s was not recorded: %s", round_.index, error)
+
+
+def _recorder(
+    to: str | Path, rounds: Iterable[int] | None, clients: Iterable[str] | None, most_mb: float,
+    plan: Plan | Mapping[str, Any] | None, seat: Any,
+) -> Recorder:  # fmt: skip
+    known = dataclasses.asdict(plan) if isinstance(plan, Plan) else dict(plan or {})
+    return Recorder(
+        Path(to).absolute(), None if rounds is None else frozenset(rounds),
+        None if clients is None else frozenset(clients), most_mb, known, f"flower {version('flwr')}", seat,
+    )  # fmt: skip

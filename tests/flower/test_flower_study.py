@@ -1,0 +1,252 @@
+"""Whole studies over nodes in this process: the ordinary store, nodes with their own data, errors, going on."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from leakline.errors import DataError, LeaklineError
+from leakline.flower.drive import _trained_elsewhere, _with_nodes
+from leakline.flower.serving import RECORD, serve
+from leakline.flower.shares import write_shares
+from leakline.flower.submit import Asked
+from leakline.study.lab import card_of, run_study
+from leakline.study.store import Store
+from nodes_here import Context, Node, NodesHere, RecordDict
+
+STUDY = """
+name  = "small"
+noise = "seeded"
+[data]
+use     = "digits"
+limit   = 240
+clients = 3
+[model]
+use    = "mlp"
+hidden = [8]
+[training]
+rounds        = 3
+batch         = 16
+learning_rate = 0.3
+"""
+SCENARIOS = """
+[scenarios.plain]
+[scenarios.yogi]
+strategies = { fedyogi = { use = "fedyogi" } }
+defences   = { global-dp = [{ use = "global-dp", noise_multiplier = 1.0, clip = 0.5 }] }
+[scenarios.personal]
+strategies = { fedavg = { use = "fedavg", weighting = "even" } }
+[[scenarios.personal.defences.both]]
+use  = "fedper"
+last = 1
+[[scenarios.personal.defences.both]]
+use              = "intermediaries"
+noise_multiplier = 1.0
+clip             = 0.5
+parts            = 2
+"""
+PERSONAL = STUDY + '[defences]\nfedper = [{ use = "fedper", last = 1 }]\n'
+
+
+@pytest.fixture(autouse=True)
+def _quiet():
+    logging.getLogger("flwr").setLevel(logging.CRITICAL)
+
+
+def config(text: str, out: Path, **more) -> dict:
+    return {"study": text, "out": str(out), "folder": "", "submission": "x", "wait": 0.01, "deadline": 20.0, **more}
+
+
+def own_nodes(text: str, folder: Path, state: bool = True) -> list[Node]:
+    """Nodes of which each was given only its own file."""
+    shares = write_shares(Asked(text).study(), folder)
+    return [
+        Node({"client": name, "data": str(path)} | ({"state": str(folder / name)} if state else {}), {"study": text})
+        for name, path in shares.items()
+    ]
+
+
+def simulated_nodes(text: str, out: Path, count: int = 3) -> list[Node]:
+    return [Node({"partition-id": i, "num-partitions": count}, config(text, out)) for i in range(count)]
+
+
+def serving(text: str, nodes: list[Node], out: Path, dies_after: int | None = None) -> tuple[dict, NodesHere]:
+    grid = NodesHere(nodes)
+    grid.dies_after = dies_after
+    with contextlib.suppress(LeaklineError, ConnectionError):
+        serve(grid, Context(7, 1, {}, RecordDict(), config(text, out)))
+    return json.loads((out / RECORD).read_text()), grid
+
+
+def here(text: str, out: Path) -> list:
+    return [outcome.run for outcome in run_study(Asked(text).study(), out, workers=1)]
+
+
+def files(run) -> dict[str, bytes]:
+    """What a run holds, but for its times."""
+    found = {name: (run.path / name).read_bytes() for name in ("run.json", "rounds.jsonl", "readings.jsonl")}
+    return found | {"weights": run.final_weights().vector.numpy().tobytes()}
+
+
+@pytest.mark.parametrize("kind", ["own", "simulated"])
+def test_a_study_on_nodes_leaves_the_store_that_a_study_here_leaves(kind, tmp_path):
+    text, out = STUDY + SCENARIOS, tmp_path / "out"
+    nodes = own_nodes(text, tmp_path / "n") if kind == "own" else simulated_nodes(text, out)
+    record, _ = serving(text, nodes, out)
+    assert record["error"] == ""
+    assert [cell["error"] for cell in record["cells"]] == ["", "", ""]
+    expected = here(text, tmp_path / "here")
+    for cell, run in zip(record["cells"], expected, strict=True):
+        assert cell["run"] == run.key
+        assert files(Store(out).run(cell["run"])) == files(run)
+        assert card_of(Store(out).run(run.key)) == card_of(run)
+    if kind == "simulated":  # an examiner may look into simulated clients, and only there
+        personal = Store(out).run(expected[2].key).standing()[1], expected[2].standing()[1]
+        assert all(torch.equal(personal[0][c]["private"], personal[1][c]["private"]) for c in personal[1])
+    else:
+        assert Store(out).run(expected[2].key).standing()[1] == {}
+
+
+def test_judging_and_the_next_round_share_a_message(tmp_path):
+    _, grid = serving(PERSONAL, own_nodes(PERSONAL, tmp_path / "n"), tmp_path / "out")
+    for node in grid.nodes.values():
+        assert node.heads == ["query", "train", "evaluate", "evaluate", "evaluate"]  # round 0; judge 0, round 1; ...
+
+
+def test_where_the_next_order_is_not_certain_nobody_trains_ahead(tmp_path):
+    text = PERSONAL.replace("rounds        = 3", "rounds        = 2\npatience = 1")
+    _, grid = serving(text, own_nodes(text, tmp_path / "n"), tmp_path / "out")
+    assert grid.nodes[100].heads == ["query", "train", "evaluate", "train", "evaluate"]
+
+
+@pytest.mark.parametrize("after", range(4, 16, 2))
+def test_a_server_that_is_killed_goes_on_to_the_same_model(after, tmp_path):
+    whole = here(PERSONAL, tmp_path / "here")[0]
+    out = tmp_path / "out"
+    first, _ = serving(PERSONAL, own_nodes(PERSONAL, tmp_path / "n"), out, dies_after=after)
+    assert "the server's app failed" in first["error"]
+    # Another run of Flower: nodes have forgotten everything but what is in their own folders.
+    again, _ = serving(PERSONAL, own_nodes(PERSONAL, tmp_path / "n"), out)
+    assert again["error"] == again["cells"][0]["error"] == ""
+    assert files(Store(out).run(whole.key)) == files(whole)
+
+
+def test_nodes_that_forgot_their_layers_are_not_gone_on_with(tmp_path):
+    out = tmp_path / "out"
+    serving(PERSONAL, own_nodes(PERSONAL, tmp_path / "n", state=False), out, dies_after=10)
+    assert Store(out).run(here(PERSONAL, tmp_path / "here")[0].key).standing() is not None
+    again, _ = serving(PERSONAL, own_nodes(PERSONAL, tmp_path / "n", state=False), out)
+    assert "no longer have the layers" in again["cells"][0]["error"]
+
+
+def change(path: Path, **arrays) -> None:
+    old = dict(np.load(path / "data.npz", allow_pickle=False))
+    np.savez(path / "data.npz", **{k: v for k, v in (old | arrays).items() if v is not None})
+
+
+MISFITS = {
+    "shape": ({"x_train": np.zeros((4, 1, 9, 9), np.float32), "y_train": np.arange(4), "x_test": None, "y_test": None},
+              "client-2: its examples have shape (1, 9, 9), the study's (1, 8, 8)"),
+    "classes": ({"class_names": np.array([f"beast {i}" for i in range(10)])}, "client-2: it has the classes beast 0"),
+    "masks": ({"y_train": np.zeros((4, 1, 8, 8), np.uint8), "x_train": np.zeros((4, 1, 8, 8), np.float32),
+               "x_test": None, "y_test": None, "class_names": None}, "client-2: its data are for segmentation"),
+    "not finite": ({"x_train": np.full((4, 1, 8, 8), np.nan, np.float32), "y_train": np.arange(4)},
+                   "client-2: x has values that are not finite"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MISFITS)
+def test_a_node_whose_data_do_not_fit_is_named_before_training(name, tmp_path):
+    arrays, reason = MISFITS[name]
+    nodes = own_nodes(STUDY, tmp_path / "n")
+    change(tmp_path / "n" / "client-2", **arrays)
+    record, grid = serving(STUDY, nodes, tmp_path / "out")
+    assert reason in record["cells"][0]["error"]
+    assert str(tmp_path) not in json.dumps(record)
+    assert all(node.heads == ["query"] for node in grid.nodes.values())
+
+
+def test_a_node_without_data_and_one_whose_file_is_gone_say_so(tmp_path):
+    nodes = own_nodes(STUDY, tmp_path / "n")
+    nodes[0] = Node({"client": "client-1"}, {"study": STUDY})
+    nodes[1].context.node_config["data"] = str(tmp_path / "patients" / "nothing.npz")
+    record, _ = serving(STUDY, nodes, tmp_path / "out")
+    error = record["cells"][0]["error"]
+    assert "client-1: this node has no data" in error
+    assert "client-2: " in error
+    assert "patients" not in error
+
+
+def test_fewer_nodes_than_clients(tmp_path):
+    record, _ = serving(STUDY, own_nodes(STUDY, tmp_path / "n")[:2], tmp_path / "out")
+    assert "2 of 3 clients have a node; missing: client-3" in record["cells"][0]["error"]
+
+
+def test_data_that_are_shared_out_anew_for_each_seed_cannot_be_at_nodes(tmp_path):
+    nodes = own_nodes(STUDY, tmp_path / "n")
+    record, _ = serving(STUDY.replace("limit   = 240", 'limit = 240\nseed = "each"'), nodes, tmp_path / "out")
+    assert 'data.seed = "each"' in record["cells"][0]["error"]
+
+
+AT_NODES = STUDY.replace(
+    'use     = "digits"\nlimit   = 240\nclients = 3',
+    'use = "at-nodes"\nsites = ["client-1", "client-2", "client-3"]\nshape = [1, 8, 8]\n'
+    'classes = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"]\ntest = "TEST"',
+)
+
+
+def test_a_study_that_leaves_the_data_at_the_nodes_trains_the_same_model(tmp_path):
+    cell = Asked(STUDY).study().cells[0].federation()
+    np.savez(tmp_path / "server.npz", x=cell.task.test.x.numpy(), y=cell.task.test.y.numpy())
+    text = AT_NODES.replace("TEST", str(tmp_path / "server.npz"))
+    nodes = own_nodes(STUDY, tmp_path / "n")
+    for node in nodes:
+        node.context.run_config["study"] = text
+    record, _ = serving(text, nodes, tmp_path / "out")
+    assert record["cells"][0]["error"] == ""
+    run, same = Store(tmp_path / "out").run(record["cells"][0]["run"]), here(STUDY, tmp_path / "here")[0]
+    assert torch.equal(run.final_weights().vector, same.final_weights().vector)
+    assert run.readings() == same.readings()
+    table = json.loads((run.path / "run.json").read_text())["partition"]
+    assert [row["train"] for row in table[:3]] == [len(c.train) for c in cell.task.clients]
+    assert all(sum(row["counts"]) == 0 for row in table[:3])  # the server does not learn its clients' labels
+
+    left = _with_nodes(Asked(text), 0, record["cells"])  # what the command goes on with
+    outcome = next(run_study(Asked(text).study(lambda *_: left.federation().task), tmp_path / "out"))
+    assert outcome.run.key == run.key
+    assert not outcome.trained
+
+
+def test_such_a_study_is_refused_here_and_in_a_simulation(tmp_path):
+    text = AT_NODES.replace('test = "TEST"', "")
+    with pytest.raises(DataError, match="at the nodes of a Flower federation"):
+        Asked(text).study().cells[0].federation()
+    record, _ = serving(text, simulated_nodes(text, tmp_path / "out"), tmp_path / "out")
+    assert "simulated nodes have none" in record["cells"][0]["error"]
+
+
+def test_sites_may_lack_classes_or_order_them_otherwise(tmp_path):
+    nodes = own_nodes(STUDY, tmp_path / "n")
+    old = dict(np.load(tmp_path / "n" / "client-1" / "data.npz", allow_pickle=False))
+    names = np.array([f"{i}" for i in reversed(range(10))])
+    change(tmp_path / "n" / "client-1", class_names=names, y_train=9 - old["y_train"], y_test=9 - old["y_test"])
+    record, _ = serving(STUDY, nodes, tmp_path / "out")
+    assert Store(tmp_path / "out").run(record["cells"][0]["run"]).end["status"] == "finished"
+    assert record["cells"][0]["run"] == here(STUDY, tmp_path / "here")[0].key  # the same bytes, so the same run
+
+
+def test_what_was_not_trained_on_flower_is_not_trained_here(tmp_path):
+    record = {"cells": [{"run": "x", "error": "its node burned"}], "error": ""}
+    outcome = next(run_study(Asked(STUDY).study(), tmp_path, opens=_trained_elsewhere(record)))
+    assert outcome.error == "it was not trained on Flower"
+
+
+def test_cells_with_different_data_cannot_be_split_into_one_share_each(tmp_path):
+    with pytest.raises(LeaklineError, match="in different ways"):
+        write_shares(Asked(STUDY + "[scenarios.a]\n[scenarios.b]\ndata.clients = 2\n").study(), tmp_path)

@@ -1,0 +1,215 @@
+"""A Flower app's rounds, written down by two lines, are what crossed its wire."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+flowerlike = pytest.importorskip("flowerlike", reason="needs leakline[flower]")
+
+from flwr.app import ArrayRecord  # noqa: E402
+from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, FedAdam, FedAvg, FedMedian  # noqa: E402
+from torch import nn  # noqa: E402
+
+import leakline.flower as flower  # noqa: E402
+import tiny  # noqa: E402
+from leakline.defences import GlobalDP  # noqa: E402
+from leakline.errors import StackError, StoreError  # noqa: E402
+from leakline.recording import Recording  # noqa: E402
+from leakline.training import Plan  # noqa: E402
+
+
+def net() -> nn.Module:
+    torch.manual_seed(0)
+    return tiny.image_net()
+
+
+def start() -> dict[str, np.ndarray]:
+    return {k: v.numpy() for k, v in net().state_dict().items()}
+
+
+def train(client: str, weights: dict[str, np.ndarray], index: int) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    rng = np.random.default_rng([ord(client), index])
+    new = {
+        k: v + np.asarray(rng.normal(size=v.shape) if v.dtype.kind == "f" else 3, v.dtype) for k, v in weights.items()
+    }
+    return new, {"num-examples": 10 + ord(client) % 7, "loss": 0.25}
+
+
+def run(strategy: Any, rounds: int = 2, mods: Any = (), fault: Any = None, **changes: Any) -> Any:
+    grid = flowerlike.Here(flowerlike.client_app(train, mods), fault=fault)
+    initial = flowerlike.record(changes.get("initial", start()))
+    return strategy.start(grid=grid, initial_arrays=initial, num_rounds=rounds)
+
+
+STRATEGIES = {
+    "fedavg": FedAvg,
+    "fedmedian": FedMedian,
+    "fedadam": FedAdam,
+    "flower's own dp": lambda: DifferentialPrivacyServerSideFixedClipping(FedAvg(), 0.0, 1.0, 3),
+    "leakline's": lambda: flower.as_strategy([GlobalDP(0.0, clip=1.0)], FedAvg()),
+}
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_recording_changes_nothing_and_holds_everything(name, tmp_path):
+    # Flower's own wrapper fails on BatchNorm's counters, so it gets none.
+    counted = name != "flower's own dp"
+    sent = {k: v for k, v in start().items() if counted or v.dtype.kind == "f"}
+    plain = run(STRATEGIES[name](), initial=sent)
+    recorded = run(flower.record(STRATEGIES[name](), to=tmp_path / "r", plan={"learning_rate": 0.1}), initial=sent)
+    for key, array in plain.arrays.items():
+        np.testing.assert_array_equal(array.numpy(), recorded.arrays[key].numpy())
+    found = Recording(tmp_path / "r")
+    assert found.indices() == [1, 2]
+    assert found.known == {"learning_rate": 0.1}
+    assert found.seat == "server"
+    assert found.engine.startswith("flower 1.")
+    assert found.left_out == (("1.num_batches_tracked",) if counted else ())
+    first, last = found.rounds()
+    assert first.cohort == ("node-10", "node-11", "node-12")
+    for entry, values in first.sent.layers():
+        np.testing.assert_array_equal(values.numpy(), sent[entry.name])
+        assert entry.buffer == entry.name.startswith("1.running")
+    for client, update in zip("abc", first.updates, strict=True):
+        new, metrics = train(client, sent, 1)
+        assert update.examples == metrics["num-examples"]
+        for entry, values in update.delta.layers():
+            np.testing.assert_array_equal(values.numpy(), new[entry.name] - sent[entry.name])
+    assert torch.equal(first.result.vector, last.sent.vector)
+    for entry, values in last.result.layers():
+        np.testing.assert_array_equal(values.numpy(), np.asarray(plain.arrays[entry.name].numpy(), np.float32))
+
+
+def test_a_strategy_with_a_start_of_its_own_is_recorded_too(tmp_path):
+    class Own(FedAvg):
+        best = 0
+
+        def start(self, *args: Any, **kwargs: Any) -> Any:
+            result = super().start(*args, **kwargs)
+            self.best = len(result.train_metrics_clientapp)
+            return result
+
+    own = Own()
+    wrapped = flower.record(own, to=tmp_path / "r")
+    run(wrapped, rounds=3)
+    assert Recording(tmp_path / "r").indices() == [1, 2, 3]
+    assert own.best == wrapped.best == 3
+    assert "configure_train" not in vars(own)  # left as it was
+
+
+def test_arrays_beside_the_models_are_passed_on_and_an_app_without_weights_is_refused(tmp_path):
+    def more(client: str, reply: Any) -> Any:
+        reply.content["control"] = flowerlike.record({"c": np.zeros(2, np.float32)})
+        return reply
+
+    class First(FedAvg):
+        def aggregate_train(self, server_round: int, replies: Any) -> Any:
+            held = list(replies)
+            assert all("control" in r.content for r in held)
+            for reply in held:
+                del reply.content["control"]
+            return super().aggregate_train(server_round, held)
+
+    run(flower.record(First(), to=tmp_path / "r"), rounds=1, fault=more)
+    assert len(Recording(tmp_path / "r").round(1).updates) == 3
+    with pytest.raises(StackError, match="no arrays of floating-point numbers"):
+        run(flower.record(FedAvg(), to=tmp_path / "s"), initial={"tree": np.zeros(4, np.uint8)})
+
+
+def test_only_what_is_asked_for_is_kept(tmp_path):
+    run(flower.record(FedAvg(), to=tmp_path / "r", rounds=[2], clients=["node-11"]), rounds=3)
+    found = Recording(tmp_path / "r")
+    assert found.indices() == [2]
+    assert found.clients(2) == ["node-11"]
+    assert [r["round"] for r in found.records()] == [1, 2, 3]
+    with pytest.raises(StoreError, match=r"round 1 is not in this recording.*\n.*\n.*holds round 2"):
+        found.round(1)
+    with pytest.raises(StoreError, match="no update of node-10"):
+        found.round(2, clients=["node-10"])
+
+
+def test_the_bound_on_megabytes_holds(tmp_path):
+    size = 4 * sum(v.size for v in start().values() if v.dtype.kind == "f")
+    run(flower.record(FedAvg(), to=tmp_path / "r", most_mb=2.3 * 5 * size / 2**20), rounds=4)
+    found = Recording(tmp_path / "r")
+    assert found.indices() == [1, 2] or found.indices() == [1]  # headers count too
+    assert "more than" in found.records()[-1]["left_out"]
+    held = sum(p.stat().st_size for p in (tmp_path / "r" / "kept").rglob("*"))
+    assert held < 2.3 * 5 * size + 20_000
+
+
+def test_bad_replies_are_noted_and_passed_on(tmp_path):
+    def fault(client: str, reply: Any) -> Any:
+        if client == "b":
+            arrays = flowerlike.values(reply.content["arrays"])
+            arrays["0.bias"] = arrays["0.bias"] * np.float32("nan")
+            reply.content["arrays"] = flowerlike.record(arrays)
+        return None if client == "c" else reply
+
+    result = run(flower.record(FedAvg(), to=tmp_path / "r"), rounds=1, fault=fault)
+    assert np.isnan(result.arrays["0.bias"].numpy()).all()  # the app is what it was
+    line = Recording(tmp_path / "r").round(1)
+    assert line.cohort == ("node-10",)
+    assert [(d.client, d.reason) for d in line.dropped] == [
+        ("node-11", "its update holds NaN or infinite values"),
+        ("node-12", "no reply came in time"),
+    ]
+
+
+def test_another_run_does_not_write_into_a_recording(tmp_path):
+    run(flower.record(FedAvg(), to=tmp_path / "r"), rounds=1)
+    manifest = json.loads((tmp_path / "r" / "recording.json").read_text())
+    (tmp_path / "r" / "recording.json").write_text(json.dumps({**manifest, "run": "6"}))
+    with pytest.raises(StoreError, match="another run"):
+        run(flower.record(FedAvg(), to=tmp_path / "r"), rounds=1)
+
+
+def test_a_full_disk_ends_the_recording_and_not_the_training(tmp_path, caplog):
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r" / "kept").write_text("in the way")
+    with caplog.at_level(logging.WARNING, logger="leakline"):
+        result = run(flower.record(FedAvg(), to=tmp_path / "r"), rounds=1)
+    assert isinstance(result.arrays, ArrayRecord)
+    assert "round 1 was not recorded" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [({"most_mb": 0}, "most_mb"), ({"plan": {"lr": 1}}, "'lr'"), ({"plan": {"epochs": 0}}, "epochs")],
+)
+def test_wrong_settings_fail_before_anything_is_trained(changes, said, tmp_path):
+    for make in (
+        lambda **c: flower.record(FedAvg(), to=tmp_path, **c),
+        lambda **c: flower.record_mod(to=tmp_path, **c),
+    ):
+        with pytest.raises(ValueError, match=said):
+            make(**changes)
+
+
+def test_a_mod_records_at_the_client_what_leaves_it(tmp_path):
+    plan = Plan(learning_rate=0.3, batch=4)
+    mod = flower.record_mod(to=tmp_path, plan=plan, name=lambda c: f"site-{c.node_config['name']}", rounds=[1, 2])
+    noisy = flower.as_mod([tiny_noise()])
+    sent: list[Any] = []
+    run(FedAvg(), rounds=3, mods=[mod, noisy], fault=lambda c, r: sent.append((c, r)) or r)
+    found = Recording(tmp_path / "site-b")
+    assert found.indices() == [1, 2]
+    assert found.seat == "client"
+    assert found.known["batch"] == 4
+    line = found.round(1)
+    reply = next(r for c, r in sent if c == "b")
+    for entry, values in (line.sent + line.updates[0].delta).layers():
+        np.testing.assert_allclose(values.numpy(), flowerlike.values(reply.content["arrays"])[entry.name], atol=1e-6)
+    assert line.facts == {"result_unknown": 1.0}
+
+
+def tiny_noise() -> Any:
+    from leakline.defences import PercentileGaussian
+
+    return PercentileGaussian(0.5)
