@@ -148,6 +148,11 @@ def test_enough_noise_hides_the_client_and_the_ceiling_says_so(tmp_path: Path) -
     assert value(examine(attack, lab_of(metric, tmp_path)), "auc:own:inside").note == "no formal ceiling"
 
 
+def test_a_loss_of_nothing_has_a_finite_statistic() -> None:
+    assert difference(0.0, 0.0) == 0.0
+    assert -1e9 < difference(0.0, 2.0) < -1e6
+
+
 def test_wrecked_models_do_not_break_the_comparison() -> None:
     attack = ClientInference(worlds=2, scores=("loss",), shadows=("inside",))
     guesses = [Guess({"loss:inside": v}, {"aggregated-loss": v}) for v in (math.nan, 1.0, -math.inf, 2.0)]

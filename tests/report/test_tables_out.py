@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
+import shutil
+import subprocess
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -39,36 +43,7 @@ COMMANDS = {
     "bottomrule",
     "usepackage",
 }
-HOSTILE = [
-    "</script><script>alert(1)</script>",
-    "<img src=x onerror=alert(1)>",
-    "\\input{/etc/passwd}",
-    "\\write18{rm -rf ~}",
-    "a & b \\\\ c",
-    "100% $x_1^2$ #1 {}",
-    "=HYPERLINK(1)",
-    "+1+1",
-    "-2+3",
-    "@SUM(1)",
-    "\t=1",
-    "\x1b[31mred\x1b[0m",
-    "\u202egnp.exe",
-    "a|b",
-    "[x](http://e.vil)",
-    "a\nb",
-    "{{ 7*7 }}",
-    "%{y}",
-    "_hidden",
-    "'; DROP",
-    '"quoted"',
-    "\ud800",
-    "*",
-    "[0pt]",
-    "\x00",
-    "{% raw %}",
-    "http://e.vil",
-    "ﬁ 数 🙂",
-]
+HOSTILE = json.loads((Path(__file__).parent / "hostile.json").read_text())
 
 
 def table_with(names):
@@ -124,6 +99,29 @@ def test_hostile_names_stay_in_their_cells():
     check_markdown(render(table, "markdown"), len(HOSTILE))
     check_text(render(table, "text"), len(HOSTILE))
     assert pd.read_parquet(io.BytesIO(render(table, "parquet")))["plain"].tolist() == [1.5] * len(HOSTILE)
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex here: the tokeniser above stands in for it")
+def test_latex_tables_compile(made, tmp_path):
+    from leakline.report.compare import find_setting, pair
+    from leakline.report.settings import pool
+    from leakline.report.stored import read_study
+
+    pooled = pool(read_study(made))
+    compared = pair("none", find_setting(pooled, "none"), "dp", find_setting(pooled, "global-dp")).table()
+    found = [table_with([name[:60]]) for name in HOSTILE] + [compared]
+    found += [TABLES[name](made) for name in TABLES if "/" not in name]
+    # A float for each of many tables runs TeX out of boxes: every one goes out before the next.
+    body = "\n\\clearpage\n".join(render(table, "latex") for table in found)
+    packages = "\\usepackage{booktabs}\\usepackage[T1]{fontenc}\\usepackage{textcomp}"
+    document = f"\\documentclass{{article}}{packages}\\begin{{document}}\n{body}\n\\end{{document}}\n"
+    (tmp_path / "x.tex").write_text(document, encoding="utf-8")
+    done = subprocess.run(
+        ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape", "x.tex"],
+        cwd=tmp_path, capture_output=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout.decode(errors="replace")[-1500:]
+    assert (tmp_path / "x.pdf").stat().st_size > 10_000
 
 
 @given(st.lists(st.text(st.characters(), max_size=30), min_size=1, max_size=3))
@@ -200,7 +198,10 @@ def test_every_table_of_a_store_in_every_form(made, name, form):
     assert TABLES[name].__doc__
     table = TABLES[name](made)
     assert render(table, form)
-    assert len(table.rows) == {"attacks": 4, "cards": 2, "measures": 2, "missing": 0, "runs": 4, "utility": 1}[name]
+    assert (
+        len(table.rows)
+        == {"attacks": 4, "cards": 2, "clients": 0, "measures": 2, "missing": 0, "runs": 4, "utility": 1}[name]
+    )
 
 
 @pytest.mark.parametrize("name", [name for name in TABLES if "/" in name])

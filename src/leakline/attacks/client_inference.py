@@ -33,9 +33,10 @@ DELTA = 1e-5
 def difference(shadow_loss: float, aggregated_loss: float) -> float:
     """The statistic of paper 000, Sec. 7.4, in percent: 100 (l_shadow - l_aggregated) / l_shadow.
 
-    The paper gives no formula; this one reproduces its Tables 9, 10 and D.13-16 to rounding.
+    The paper gives no formula; this one reproduces its Tables 9, 10 and D.13-16 to rounding. A model so wrecked that
+    its loss on the shadow set is exactly 0 (one class, always right, for certain) has no such ratio: 1e-6 stands in.
     """
-    return 100 * (shadow_loss - aggregated_loss) / shadow_loss
+    return 100 * (shadow_loss - aggregated_loss) / max(shadow_loss, 1e-6)
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
 import re
-from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
@@ -18,32 +19,53 @@ from typing import Any
 from leakline.report import charts, interactive, static, tables, words
 from leakline.report.cardviews import card_views
 from leakline.report.charts import Chart
-from leakline.report.render import is_number, shown, sort_key
+from leakline.report.clients import clients_of
+from leakline.report.compare import flat
+from leakline.report.figures import all_of
+from leakline.report.filters import filters_of
+from leakline.report.gallery import Gallery, gallery_of
+from leakline.report.papers import charts_for
+from leakline.report.render import Table, is_number, shown, sort_key
 from leakline.report.settings import Pooled, pool
 from leakline.report.stored import read_study
 from leakline.report.text import clean, scrub, tidy
 from leakline.study.store import write_atomically
 
-_TABLES = (tables.utility_of, tables.measures_of, tables.attacks_of, tables.cards_of)
+_TABLES = (tables.utility_of, tables.measures_of, tables.attacks_of, clients_of, tables.cards_of)
 _PLOTLY_STYLE = "/* plotly.js puts its rules here */"
 """plotly.js looks for a style element of its own and would make one, which the policy forbids."""
 
 
-def build_report(root: Path, out: Path | None = None, shareable: bool = False) -> Path:
+@dataclass(frozen=True)
+class Extras:
+    """What a page takes from the store besides its numbers: images, and the tables and figures of a paper."""
+
+    gallery: Gallery = Gallery()
+    tables: tuple[Table, ...] = ()
+    charts: tuple[Chart, ...] = ()
+
+
+def build_report(root: Path, out: Path | None = None, shareable: bool = False, images: bool = True) -> Path:
     """Write the report of a store to ``out`` (default: ``report.html`` in the store) and say where it is.
 
-    ``shareable`` leaves out the study file, which may quote names of people's data, and every image of their data.
-    Reasons of failures stay, without paths.
+    ``shareable`` leaves out the study file, which may quote names of people's data, and every image of their data;
+    without ``images`` only the images are left out. Reasons of failures stay, without paths.
     """
     pooled = pool(read_study(root))
-    page = render_page(pooled, shareable)
+    shown_images = images and not shareable
+    extras = Extras(
+        gallery_of(root, pooled) if shown_images else Gallery(),
+        tuple(tables.paper_tables(root, pooled.study.name).values()),
+        tuple(charts_for(root, pooled.study.name)),
+    )
+    page = render_page(pooled, shareable, shown_images, extras)
     target = out if out is not None else root / "report.html"
     target.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(target, page.encode("utf-8", "replace"))
     return target
 
 
-def render_page(pooled: Pooled, shareable: bool = False) -> str:
+def render_page(pooled: Pooled, shareable: bool = False, images: bool = True, extras: Extras = Extras()) -> str:  # noqa: B008
     """The report as HTML."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
@@ -63,29 +85,33 @@ def render_page(pooled: Pooled, shareable: bool = False) -> str:
     environment.tests["numeric"] = is_number
     # Everything that becomes Markup is this package's own text, or SVG written by an XML writer.
     script, style, plotly = _asset("page.js"), _asset("page.css"), _plotly()
-    drawn = [{**chart, "svg": Markup(chart["svg"])} for chart in _drawn(pooled)]
-    interactive_ = bool(drawn)
-    scripts = [script, plotly] if interactive_ else [script]
+    groups = _drawn(pooled, extras)
+    drawn = [chart for _, found in groups for chart in found]
+    for chart in drawn:
+        chart["svg"] = Markup(chart["svg"])
+    scripts = [script, plotly] if drawn else [script]
     failed = tables.missing_table_of(pooled)
     return environment.get_template("report.html.jinja").render(
         study=pooled.study, title=pooled.study.title or pooled.study.name, pooled=pooled, version=__version__,
         trained=words.what_was_trained(pooled), short=words.in_short(pooled), glances=words.glances(pooled),
-        verdicts=words.VERDICTS, cards=card_views(pooled), charts=drawn, legend=_legend(pooled),
-        tables=[make(pooled) for make in _TABLES],
+        verdicts=words.VERDICTS, cards=card_views(pooled), groups=groups, legend=_legend(pooled),
+        tables=[make(pooled) for make in _TABLES], papers=extras.tables, filters=filters_of(pooled),
+        gallery=extras.gallery, images=images,
         runs=tables.runs_of(pooled), missing=failed, settings=_settings(pooled),
         text=[] if shareable else [clean(line) for line in scrub(pooled.study.text).splitlines()],
-        notes=[scrub(note) for note in pooled.study.notes], shareable=shareable,
-        figures={chart["id"]: chart["figure"] for chart in drawn},
+        notes=[scrub(note) for note in (*pooled.study.notes, *words.versions(pooled, __version__))],
+        shareable=shareable, figures={chart["id"]: chart["figure"] for chart in drawn},
         policy=_policy(scripts, [style, _PLOTLY_STYLE]),
         plotly_style=Markup(_PLOTLY_STYLE), plotly_marks=_marks(plotly),
-        style=Markup(style), script=Markup(script), plotly=Markup(plotly) if interactive_ else "",
+        style=Markup(style), script=Markup(script), plotly=Markup(plotly) if drawn else "",
     )  # fmt: skip
 
 
-def _drawn(pooled: Pooled) -> list[dict[str, Any]]:
-    """All charts, each as SVG for everybody and as a figure for those with JavaScript."""
-    found = [*charts.curves_of(pooled), *charts.tradeoff_of(pooled), *charts.promises_of(pooled)]
-    return [_chart(chart, f"chart-{i}") for i, chart in enumerate(found)]
+def _drawn(pooled: Pooled, extras: Extras) -> list[tuple[str, list[dict[str, Any]]]]:
+    """All charts by heading, each as SVG for everybody and as a figure for those with JavaScript."""
+    found = [*all_of(pooled), ("The paper's figures", list(extras.charts))]
+    numbers = itertools.count()
+    return [(name, [_chart(chart, f"chart-{next(numbers)}") for chart in some]) for name, some in found if some]
 
 
 def _chart(chart: Chart, name: str) -> dict[str, Any]:
@@ -93,6 +119,7 @@ def _chart(chart: Chart, name: str) -> dict[str, Any]:
         "id": name,
         "title": chart.title,
         "note": chart.note,
+        "where": [{tidy(k): tidy(v) for k, v in chart.where.items()}],
         "svg": static.inline(chart, name),
         "figure": interactive.as_json(chart),
     }
@@ -109,24 +136,11 @@ def _legend(pooled: Pooled) -> dict[str, tuple[int, str]]:
 
 def _settings(pooled: Pooled) -> list[tuple[str, str]]:
     """What all runs have in common, as dotted keys; what differs is in the labels."""
-    flats = [_flat(c.federation) for c in pooled.study.cells if c.federation]
+    flats = [flat(c.federation) for c in pooled.study.cells if c.federation]
     if not flats:
         return []
-    same = {k: v for k, v in flats[0].items() if all(f.get(k, _flat) == v for f in flats[1:])}
+    same = {k: v for k, v in flats[0].items() if all(f.get(k, flat) == v for f in flats[1:])}
     return [(k, tidy(v)) for k, v in same.items()]
-
-
-def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
-    if not isinstance(value, Mapping):
-        return {prefix: value}
-    found: dict[str, Any] = {}
-    for key, inner in value.items():
-        name = f"{prefix}.{key}" if prefix else str(key)
-        if name == "task.clients" and isinstance(inner, Mapping):
-            found["task.clients"] = ", ".join(str(client) for client in inner)
-        elif name != "task.test" and name != "task.validation":
-            found |= _flat(inner, name)
-    return found
 
 
 def _policy(scripts: list[str], styles: list[str]) -> str:

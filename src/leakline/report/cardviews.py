@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from leakline.cards import number
+from leakline.report.charts import where_of
 from leakline.report.render import Table, shown
-from leakline.report.settings import Leak, Pooled, Setting
+from leakline.report.settings import Leak, Pooled, Setting, strongest
 from leakline.report.tables import SEEDS
+from leakline.report.text import tidy
 from leakline.report.words import VERDICTS, places, verdict_of
+
+FEW = 8
+"""How many figures of attacks a card has room for."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +29,8 @@ class CardView:
     warnings: tuple[str, ...]
     rows: tuple[tuple[str, tuple[str, ...]], ...]
     table: Table | None
+    wheres: tuple[dict[str, str], ...] = ()
+    """The labels of each setting that the card speaks for."""
 
 
 def card_views(pooled: Pooled) -> list[CardView]:
@@ -45,7 +54,7 @@ def _view(pooled: Pooled, defence: str, settings: list[Setting]) -> CardView:
         lines.setdefault("measured", []).extend(place + text for text in _measured(s))
     lines["measured"] = lines.get("measured") or ["no audit was run"]
     if len(settings) == 1:
-        lines["attacks"] = [_leak(leak) for leak in settings[0].leaks] or ["no attack was tried"]
+        lines["attacks"] = _leaks(settings[0].leaks) or ["no attack was tried"]
         if settings[0].utility is not None:
             lines["utility"] = [f"{pooled.headline} {shown(settings[0].utility)}"]
     for s in settings:
@@ -57,15 +66,28 @@ def _view(pooled: Pooled, defence: str, settings: list[Setting]) -> CardView:
         defence, places(pooled, settings), verdict, VERDICTS[verdict],
         tuple(dict.fromkeys(warnings)), tuple((k, tuple(dict.fromkeys(v))) for k, v in lines.items()),
         _table(pooled, settings) if len(settings) > 1 else None,
+        tuple({tidy(k): tidy(v) for k, v in where_of(pooled, s).items()} for s in settings),
     )  # fmt: skip
 
 
 def _measured(setting: Setting) -> list[str]:
     found = []
     for measure, by, low, high, trials in setting.measured:
-        span = f"{low:.3g}" if f"{low:.3g}" == f"{high:.3g}" else f"{low:.3g} to {high:.3g} (over seeds)"
+        span = number(low) if number(low) == number(high) else f"{number(low)} to {number(high)} (over seeds)"
         found.append(f"{measure.replace(':', ' per ')} >= {span} ({by}, {trials or '?'} trials)")
     return found
+
+
+def _leaks(leaks: Sequence[Leak]) -> list[str]:
+    """All of them if they are few, else the strongest of each attack."""
+    if len(leaks) <= FEW:
+        return [_leak(leak) for leak in leaks]
+    found = []
+    for by in dict.fromkeys(leak.by for leak in leaks):
+        mine = [leak for leak in leaks if leak.by == by]
+        top = strongest(mine) or mine[0]
+        found.append(_leak(top) + (f" (the strongest of {len(mine)})" if len(mine) > 1 else ""))
+    return [*found, f"all {len(leaks)} figures are in the table of attacks"]
 
 
 def _leak(leak: Leak) -> str:
@@ -76,6 +98,10 @@ def _leak(leak: Leak) -> str:
 
 def _table(pooled: Pooled, settings: list[Setting]) -> Table:
     names = list(dict.fromkeys(leak.name for s in settings for leak in s.leaks))
+    if len(names) > FEW:
+        tops = (strongest([k for k in s.leaks if k.by == by]) for s in settings for by in {k.by for k in s.leaks})
+        kept = {leak.name for leak in tops if leak is not None}
+        names = [name for name in names if name in kept][:FEW]
     rows = []
     for s in settings:
         leaks = {leak.name: leak.estimate for leak in s.leaks}

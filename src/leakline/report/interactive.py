@@ -16,13 +16,19 @@ def plain(text: object) -> str:
     return html.escape(tidy(text), quote=False)
 
 
+def shortened(text: str, most: int = 28) -> str:
+    """A name that fits beside a point."""
+    whole = tidy(text)
+    return whole if len(whole) <= most else f"{whole[: most - 3]}..."
+
+
 def figure(chart: Chart) -> Any:
     """A plotly figure. ``meta`` names each trace's style, so that a page can put its own colours."""
     import plotly.graph_objects as go
 
     found = go.Figure(layout=_layout(chart))
     for series in chart.series:
-        traces = _line(series) if chart.kind == "lines" else _points(series)
+        traces = _line(series, chart.steps) if chart.kind == "lines" else _points(series, chart)
         for trace in traces:
             found.add_trace(go.Scatter(**trace))
     return found
@@ -34,9 +40,9 @@ def as_json(chart: Chart) -> dict[str, Any]:
     return {"data": made["data"], "layout": made["layout"]}
 
 
-def _line(series: Series) -> list[dict[str, Any]]:
+def _line(series: Series, steps: bool) -> list[dict[str, Any]]:
     hue, mark, dash = looks(series.style)
-    colour, meta = LIGHT[hue], {"style": hue}
+    colour, meta = LIGHT[hue], _meta(series, hue)
     # Plotly keeps what it is given in one group together when a name in the legend is clicked.
     common = {
         "x": list(series.x),
@@ -51,26 +57,46 @@ def _line(series: Series) -> list[dict[str, Any]]:
         fill = {"fill": "tonexty", "fillcolor": _see_through(colour), "meta": {**meta, "band": True}}
         band = [{**edge, "y": list(series.y_low)}, {**edge, **fill, "y": list(series.y_high)}]
     line = {
-        **common, "y": list(series.y), "name": plain(series.name), "mode": "lines+markers",
+        **common, "y": list(series.y), "name": plain(series.name), "mode": "lines" if steps else "lines+markers",
         "hoverinfo": "x+y+name", "showlegend": True,
-        "line": {"color": colour, "width": 2, "dash": DASHES[dash]},
+        "line": {"color": colour, "width": 2, "dash": DASHES[dash]} | ({"shape": "hv"} if steps else {}),
         "marker": {"color": colour, "size": 6, "symbol": MARKERS[mark]},
     }  # fmt: skip
     return [*band, line]
 
 
-def _points(series: Series) -> list[dict[str, Any]]:
+def _points(series: Series, chart: Chart) -> list[dict[str, Any]]:
     hue, mark, _ = looks(series.style)
     colour = LIGHT[hue]
     bars = {"color": colour, "thickness": 1.2, "width": 4, "type": "data", "symmetric": False}
+    tagged = any(series.tags)
+    words = (
+        {"text": [plain(shortened(t)) for t in series.tags], "textposition": "top center", "cliponaxis": False}
+        if tagged
+        else {}
+    )
     return [{
-        "x": list(series.x), "y": list(series.y), "name": plain(series.name), "mode": "markers",
-        "hoverinfo": "x+y+text+name",
-        "text": [plain(label) for label in series.labels], "meta": {"style": hue},
+        "x": list(series.x), "y": list(series.y), "name": plain(series.name),
+        "mode": "markers+text" if tagged else "markers", "hoverinfo": "x+y+text+name", **(words if tagged else {}),
+        "hovertext": [plain(label) for label in series.labels], "meta": _meta(series, hue),
         "marker": {"color": colour, "size": 11, "symbol": MARKERS[mark]},
         "error_y": {**bars, "array": _up(series.y, series.y_high), "arrayminus": _up(series.y_low, series.y)},
         "error_x": {**bars, "array": _up(series.x, series.x_high), "arrayminus": _up(series.x_low, series.x)},
     }]  # fmt: skip
+
+
+def is_right(chart: Chart, x: float) -> bool:
+    """Whether a point stands in the right half, where a name beside it goes to its left."""
+    every = [v for one in chart.series for v in (*one.x, *one.x_low, *one.x_high) if v is not None and math.isfinite(v)]
+    if chart.log_x:
+        every, x = [math.log10(v) for v in every if v > 0], math.log10(x)
+    return x > (min(every) + max(every)) / 2
+
+
+def _meta(series: Series, hue: int) -> dict[str, Any]:
+    """What the page's script needs: which colour of the scheme, and the labels to filter by."""
+    where = [{tidy(k): tidy(v) for k, v in labels.items()} for labels in series.where]
+    return {"style": hue, "where": where} if where else {"style": hue}
 
 
 def _layout(chart: Chart) -> dict[str, Any]:
@@ -81,8 +107,17 @@ def _layout(chart: Chart) -> dict[str, Any]:
         "ticks": "outside",
         "tickcolor": "#7a828d",
     }
-    x: dict[str, Any] = {**axis, "title": {"text": plain(chart.x)}, "type": "log" if chart.log_x else "linear"}
-    y: dict[str, Any] = {**axis, "title": {"text": plain(chart.y)}}
+    x: dict[str, Any] = {
+        **axis,
+        "title": {"text": plain(shortened(chart.x, 36))},
+        "tickangle": 0,
+        "type": "log" if chart.log_x else "linear",
+    }
+    y: dict[str, Any] = {
+        **axis,
+        "title": {"text": plain(shortened(chart.y, 30))},
+        "type": "log" if chart.log_y else "linear",
+    }
     if chart.y_range is not None:
         y["range"] = [chart.y_range[0] - 0.02, chart.y_range[1] + 0.02]
     layout: dict[str, Any] = {
@@ -93,11 +128,15 @@ def _layout(chart: Chart) -> dict[str, Any]:
         "hovermode": "closest", "dragmode": False, "showlegend": False,
         "xaxis": x, "yaxis": y, "shapes": [], "annotations": [],
     }  # fmt: skip
+    if chart.diagonal:
+        low = min((v for s in chart.series for v in (*s.x, *s.y) if v > 0), default=0.001) if chart.log_y else 0.0
+        line = {"dash": "dot", "width": 1.5, "color": "#6b7280"}
+        layout["shapes"].append({"type": "line", "x0": low, "y0": low, "x1": 1, "y1": 1, "line": line})
     if chart.bin is not None and chart.log_x:
         ticks, texts = log_ticks(chart)
         x |= {
             "tickvals": ticks,
-            "ticktext": [plain(t) for t in texts],
+            "ticktext": [*(plain(t) for t in texts[:-1]), plain(texts[-1]).replace(" ", "<br>")],
             "range": [math.log10(ticks[0]) - 0.3, math.log10(chart.bin[0]) + 0.6],
         }
     if chart.mark_x is not None:
@@ -133,9 +172,11 @@ def log_ticks(chart: Chart) -> tuple[list[float], list[str]]:
     values = [v for s in chart.series for v in (*s.x, *s.x_low) if v is not None and 0 < v < chart.bin[0]]
     lowest = math.floor(math.log10(min([*values, 1.0])))
     highest = round(math.log10(chart.bin[0])) - 1
-    step = max(1, (highest - lowest) // 5)
+    step = max(1, math.ceil((highest - lowest + 1) / 5))
     powers = list(range(lowest, highest + 1, step))
-    return [10.0**p for p in powers] + [chart.bin[0]], [f"{10.0**p:,g}" for p in powers] + [chart.bin[1]]
+    return [10.0**p for p in powers] + [chart.bin[0]], [f"{10.0**p:,g}" if -4 < p < 5 else f"1e{p}" for p in powers] + [
+        chart.bin[1]
+    ]
 
 
 def _up(low: Sequence[float | None], high: Sequence[float | None]) -> list[float]:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import csv
+import html
 import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leakline.errors import LeaklineError
 from leakline.report.results import Estimate
 from leakline.report.text import clean, csv_cell, latex, markdown, number
+
+if TYPE_CHECKING:
+    import pandas
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,20 @@ class Table:
         wrong = [len(row) for row in self.rows if len(row) != len(self.columns)]
         if wrong:
             raise ValueError(f"a row of {wrong[0]} cells in a table of {len(self.columns)} columns")
+
+    def _repr_html_(self) -> str:
+        """For a notebook."""
+        heads = "".join(f"<th>{html.escape(clean(c))}</th>" for c in self.columns)
+        rows = "".join(f"<tr>{''.join(f'<td>{html.escape(shown(c))}</td>' for c in row)}</tr>" for row in self.rows)
+        note = f"<p>{html.escape(clean(self.note))}</p>" if self.note else ""
+        return f"<table><caption>{html.escape(clean(self.title))}</caption><tr>{heads}</tr>{rows}</table>{note}"
+
+    def frame(self) -> pandas.DataFrame:
+        """The table for programs: numbers stay numbers, an estimate is five columns."""
+        import pandas as pd
+
+        heads, rows = flat(self)
+        return pd.DataFrame(rows, columns=pd.Index(_different(heads)))
 
 
 def shown(cell: Any) -> str:

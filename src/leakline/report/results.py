@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +43,20 @@ def estimate(values: Sequence[float]) -> Estimate | None:
     sd = math.sqrt(sum((v - mean) ** 2 for v in kept) / (n - 1)) if math.isfinite(mean) else math.nan
     half = float(stdtrit(n - 1, 0.975)) * sd / math.sqrt(n)
     return Estimate(mean, sd, mean - half, mean + half, n)
+
+
+SHARES = (
+    "accuracy", "dice", "iou", "f1", "precision", "recall", "balanced_accuracy", "sensitivity", "specificity",
+    "auc_micro",
+)  # fmt: skip
+"""Utility measures that lie between 0 and 1."""
+
+
+def cut(found: Estimate | None) -> Estimate | None:
+    """The estimate of a share: a t-interval of few seeds may leave the range from 0 to 1, the truth cannot."""
+    if found is None or found.low is None or found.high is None:
+        return found
+    return replace(found, low=max(found.low, 0.0), high=min(found.high, 1.0))
 
 
 def results(root: Path) -> pandas.DataFrame:

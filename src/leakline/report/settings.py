@@ -14,7 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 from leakline.cards import Card, Promise, violations
 from leakline.readings import Reading
-from leakline.report.results import Estimate, estimate, frame_of, headline, label_names, missing_of, qualified
+from leakline.report.results import (
+    SHARES,
+    Estimate,
+    cut,
+    estimate,
+    frame_of,
+    headline,
+    label_names,
+    missing_of,
+    qualified,
+)
 from leakline.report.stored import Stored, StoredStudy
 
 if TYPE_CHECKING:
@@ -89,16 +99,25 @@ class Setting:
 
     @property
     def epsilon(self) -> float | None:
-        """The smallest finite epsilon of the stack's promises, or None without a promise."""
-        found = [p.epsilon for p in self.card.promises if p.epsilon is not None and math.isfinite(p.epsilon)]
+        """The smallest finite epsilon of the stack's leading promises, or None without one."""
+        found = [p.epsilon for p in self.card.leading if p.epsilon is not None and math.isfinite(p.epsilon)]
         return min(found) if found else None
 
     @property
     def worst(self) -> Leak | None:
         """The attack that got furthest: among yes-or-no questions if there are any, else furthest above chance."""
-        known = [leak for leak in self.leaks if leak.chance is not None and leak.better == "lower"]
-        odds = [leak for leak in known if leak.chance == 0.5] or known
-        return max(odds, key=lambda leak: leak.estimate.mean - (leak.chance or 0.0), default=None)
+        return strongest(self.leaks)
+
+
+def strongest(leaks: Sequence[Leak]) -> Leak | None:
+    """What got furthest above its chance, among yes-or-no questions if there are any."""
+    return max(comparable(leaks), key=lambda leak: leak.estimate.mean - (leak.chance or 0.0), default=None)
+
+
+def comparable(leaks: Sequence[Leak]) -> list[Leak]:
+    """Leaks whose chance is known: the yes-or-no questions (chance one half) if there are any, else all of them."""
+    known = [leak for leak in leaks if leak.chance is not None and leak.better == "lower"]
+    return [leak for leak in known if leak.chance == 0.5] or known
 
 
 @dataclass(frozen=True)
@@ -202,7 +221,7 @@ def _utility(cells: Sequence[Stored], measure: str) -> Estimate | None:
         end = max((r.get("round", -1) for r in whole), default=-1)
         last = [float(r["value"]) for r in whole if r.get("round", -1) == end]
         values += [sum(last) / len(last)] if last else []
-    return estimate(values)
+    return cut(estimate(values)) if measure in SHARES else estimate(values)
 
 
 def _leaks(completed: Sequence[Card]) -> tuple[Leak, ...]:
@@ -220,11 +239,12 @@ def _leaks(completed: Sequence[Card]) -> tuple[Leak, ...]:
             every = [r for run in runs for r in run]
             lows, highs = [r.low for r in every if r.low is not None], [r.high for r in every if r.high is not None]
             first = every[0]
+            share = first.chance is not None and all(0 <= r.value <= 1 for r in every)
             found.append(
                 Leak(
                     by,
                     measure,
-                    pooled,
+                    cut(pooled) or pooled if share else pooled,
                     min(lows, default=None),
                     max(highs, default=None),
                     first.n,

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import re
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
 from typing import Any
 from xml.etree import ElementTree
 
 from leakline.report.charts import LIGHT, Chart, Series, looks
-from leakline.report.interactive import log_ticks
+from leakline.report.interactive import is_right, log_ticks, shortened
 from leakline.report.text import tidy
 
 _INK, _LINE, _GRID = "#22272e", "#7a828d", "#d5d9df"
@@ -20,32 +22,61 @@ _CLASSES = {_INK: "ink", _LINE: "axis", _GRID: "grid", **{colour: f"s{i}" for i,
 
 def svg(chart: Chart, name: str = "chart", legend: bool = True) -> str:
     """A chart as a stand-alone SVG file; the same chart gives the same bytes."""
-    import matplotlib as mpl
     from matplotlib.backends.backend_svg import FigureCanvasSVG
-    from matplotlib.figure import Figure
 
-    style = {
+    out = io.StringIO()
+    with _styled(name), _any_letter():
+        about = {"Date": None, "Creator": None, "Title": tidy(chart.title)}
+        _drawing(chart, legend, FigureCanvasSVG).savefig(out, format="svg", metadata=about)
+    return out.getvalue()
+
+
+def png(chart: Chart, dots: int = 200) -> bytes:
+    """A chart as a PNG file on white, so many dots per inch; the same chart gives the same bytes."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    out = io.BytesIO()
+    with _styled("chart"), _any_letter():
+        drawing = _drawing(chart, True, FigureCanvasAgg)
+        drawing.savefig(out, format="png", dpi=dots, facecolor="white", metadata={"Software": None})
+    return out.getvalue()
+
+
+@contextlib.contextmanager
+def _any_letter() -> Iterator[None]:
+    """A letter that the font lacks becomes a box (or, in SVG, the reader's own font shows it): nothing to warn of."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph", UserWarning)
+        yield
+
+
+def _styled(name: str) -> Any:
+    import matplotlib as mpl
+
+    return mpl.rc_context({
         "svg.fonttype": "none", "svg.hashsalt": name, "font.family": "sans-serif", "font.size": 10,
         "text.color": _INK, "text.parse_math": False, "axes.labelcolor": _INK, "axes.edgecolor": _LINE,
         "xtick.color": _LINE, "ytick.color": _LINE, "xtick.labelcolor": _INK, "ytick.labelcolor": _INK,
         "grid.color": _GRID, "axes.grid": True, "axes.axisbelow": True, "axes.spines.top": False,
         "axes.spines.right": False,
-    }  # fmt: skip
-    with mpl.rc_context(style):
-        drawing = Figure(figsize=(5.6, 3.5) if legend else (4.4, 3.0), layout="constrained")
-        FigureCanvasSVG(drawing)
-        drawing.patch.set_alpha(0)
-        axes = drawing.add_subplot()
-        axes.patch.set_alpha(0)
-        handles = [_draw(axes, series, chart) for series in chart.series]
-        _dress(axes, chart)
-        if legend and handles:
-            # A name that begins with "_" would be left out of a legend.
-            names = [("\u200b" if s.name.startswith("_") else "") + tidy(s.name) for s in chart.series]
-            drawing.legend(handles, names, loc="outside upper left", ncols=min(len(names), 4), frameon=False)
-        out = io.StringIO()
-        drawing.savefig(out, format="svg", metadata={"Date": None, "Creator": None, "Title": tidy(chart.title)})
-    return out.getvalue()
+    })  # fmt: skip
+
+
+def _drawing(chart: Chart, legend: bool, canvas: Any) -> Any:
+    from matplotlib.figure import Figure
+
+    drawing = Figure(figsize=(5.6, 3.5) if legend else (4.4, 3.0), layout="constrained")
+    canvas(drawing)
+    drawing.patch.set_alpha(0)
+    axes = drawing.add_subplot()
+    axes.patch.set_alpha(0)
+    handles = [_draw(axes, series, chart) for series in chart.series]
+    _dress(axes, chart)
+    if legend and handles:
+        # A name that begins with "_" would be left out of a legend.
+        names = [("\u200b" if s.name.startswith("_") else "") + tidy(s.name) for s in chart.series]
+        drawing.legend(handles, names, loc="outside upper left", ncols=min(len(names), 4), frameon=False)
+    return drawing
 
 
 def _draw(axes: Any, series: Series, chart: Chart) -> Any:
@@ -61,10 +92,18 @@ def _draw(axes: Any, series: Series, chart: Chart) -> Any:
             color=colour,
             linestyle=_DASHES[dashes],
             linewidth=1.8,
-            marker=mark,
+            marker="" if chart.steps else mark,
+            drawstyle="steps-post" if chart.steps else "default",
             markersize=4,
             markevery=every,
         )[0]
+    for x, y, tag in zip(series.x, series.y, series.tags, strict=False):
+        if tag:
+            side = "right" if is_right(chart, x) else "left"
+            away = (-5 if side == "right" else 5, 4)
+            axes.annotate(
+                shortened(tag), (x, y), xytext=away, textcoords="offset points", ha=side, va="bottom", fontsize=8
+            )  # fmt: skip
     bars = {
         "yerr": [_length(series.y_low, series.y), _length(series.y, series.y_high)],
         "xerr": [_length(series.x_low, series.x), _length(series.x, series.x_high)],
@@ -77,13 +116,18 @@ def _length(low: Sequence[float | None], high: Sequence[float | None]) -> list[f
 
 
 def _dress(axes: Any, chart: Chart) -> None:
-    axes.set_xlabel(tidy(chart.x))
-    axes.set_ylabel(tidy(chart.y))
+    axes.set_xlabel(shortened(chart.x, 48))
+    axes.set_ylabel(shortened(chart.y, 36))
     if chart.y_range is not None:
         axes.set_ylim(chart.y_range[0] - 0.02, chart.y_range[1] + 0.02)
+    if chart.diagonal:
+        low = min((v for s in chart.series for v in (*s.x, *s.y) if v > 0), default=0.001) if chart.log_y else 0.0
+        axes.plot([low, 1], [low, 1], color=_LINE, linestyle=":", linewidth=1.2)
+    if chart.log_y:
+        axes.set_yscale("log")
     if chart.log_x:
         axes.set_xscale("log")
-    elif chart.kind == "lines":
+    elif chart.kind == "lines" and all(float(v).is_integer() for one in chart.series for v in one.x):
         from matplotlib.ticker import MaxNLocator
 
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))

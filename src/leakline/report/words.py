@@ -9,7 +9,8 @@ from typing import Any
 
 from leakline.cards import OBSERVERS, Promise
 from leakline.cards import number as epsilon_text
-from leakline.report.settings import Leak, Pooled, Setting
+from leakline.report.results import SHARES
+from leakline.report.settings import Leak, Pooled, Setting, comparable
 from leakline.report.text import number
 
 VERDICTS = {
@@ -20,7 +21,6 @@ VERDICTS = {
     "none": "no formal guarantee",
 }
 _RANK = list(VERDICTS)
-_SHARES = ("accuracy", "dice", "iou", "f1", "precision", "recall", "balanced_accuracy", "sensitivity", "specificity")
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,21 @@ def what_was_trained(pooled: Pooled) -> str:
         f"{clients} {_plural(clients, 'client')} together trained a model ({models}) on the data set {data} "
         f"for {rounds} {_plural(rounds, 'round')}, without handing over their data. {again}."
     )
+
+
+def versions(pooled: Pooled, current: str) -> list[str]:
+    """Says so where runs were made by another version of leakline than the one that reports them."""
+    found: dict[str, int] = {}
+    for cell in pooled.study.cells:
+        known = cell.about.get("versions")
+        version = str(known.get("leakline", "unknown")) if isinstance(known, dict) else ""
+        if version and version != current:
+            found[version] = found.get(version, 0) + 1
+    return [
+        f"{count} {'run was' if count == 1 else 'runs were'} made by leakline {version}; this report is by {current}. "
+        "Numbers are as they were stored; a newer version may measure or promise differently."
+        for version, count in found.items()
+    ]
 
 
 def in_short(pooled: Pooled) -> str:
@@ -92,8 +107,8 @@ def glances(pooled: Pooled) -> list[Glance]:
 
 
 def verdict_of(settings: Sequence[Setting]) -> str:
-    """The weakest verdict over settings; a stack is as good as its best promise."""
-    each = [min((_verdict(p) for p in s.card.promises), key=_RANK.index, default="none") for s in settings]
+    """The weakest verdict over settings; a stack is as good as its best promise for the unit it is about."""
+    each = [min((_verdict(p) for p in s.card.leading), key=_RANK.index, default="none") for s in settings]
     return max(each, key=_RANK.index, default="none")
 
 
@@ -135,6 +150,24 @@ def promise_words(promise: Promise) -> str:
 
 
 def _attacks(pooled: Pooled, settings: Sequence[Setting]) -> list[str]:
+    return _guesses(pooled, settings) + _audited(settings)
+
+
+def _audited(settings: Sequence[Setting]) -> list[str]:
+    """What an audit certified about the mechanism itself."""
+    bounds = [
+        (high, n) for s in settings for measure, _, _, high, n in s.measured if measure.split(":")[0] == "epsilon"
+    ]
+    if not bounds:
+        return []
+    most, trials = max(bounds, key=lambda bound: bound[0])
+    if math.isinf(most):
+        return ["An audit found no noise at all: whoever sees what is published can tell two cases apart for certain."]
+    tested = f" in {trials:,} trials" if trials else ""
+    return [f"An audit of the mechanism itself{tested} proved that epsilon is at least {epsilon_text(most)}."]
+
+
+def _guesses(pooled: Pooled, settings: Sequence[Setting]) -> list[str]:
     leaks = [(s, leak) for s in settings for leak in s.leaks]
     if not leaks:
         return ["No attack was tried, so nothing is known about what leaks."]
@@ -144,8 +177,17 @@ def _attacks(pooled: Pooled, settings: Sequence[Setting]) -> list[str]:
         return [f"{', '.join(names)} was tried; its figures are in the table of attacks."]
     setting, worst = max(odds, key=lambda pair: pair[1].estimate.mean)
     who = f"The attack {worst.by}" if len(names) == 1 else f"The strongest of {len(names)} attacks ({worst.by})"
+    tried = sum(len(comparable(s.leaks)) for s in settings)
+    picked = (
+        f" It is the highest of {tried} such figures, and the interval does not allow for that choice: the highest of "
+        "many looks good by luck too."
+        if tried > 4
+        else ""
+    )
     where = f", under {pooled.place(setting.labels)}," if len(settings) > 1 else ""
-    return [f"{who}{where} is right {100 * worst.estimate.mean:.0f} of 100 times; blind guessing: 50.{_sure(worst)}"]
+    return [
+        f"{who}{where} is right {100 * worst.estimate.mean:.0f} of 100 times; blind guessing: 50.{_sure(worst)}{picked}"
+    ]
 
 
 def _sure(leak: Leak) -> str:
@@ -177,7 +219,7 @@ def _cost(pooled: Pooled, settings: Sequence[Setting]) -> list[str]:
     ]  # fmt: skip
     if not lost:
         return [f"{text}. This study has no undefended federation to compare with."] + _guessing(pooled, have)
-    share = pooled.headline in _SHARES
+    share = pooled.headline in SHARES
     points = _range([abs(v) * (100 if share else 1) for v in lost], "")
     unit = " points" if share else ""
     worse = "lost" if min(lost) >= 0 else "gained" if max(lost) <= 0 else "of difference either way"
@@ -210,12 +252,12 @@ def _low(setting: Setting, index: int) -> float:
 
 def shown_value(value: float, measure: str) -> str:
     """A utility figure as people read it: shares in per cent."""
-    return f"{100 * value:.1f} %" if measure in _SHARES else number(value)
+    return f"{100 * value:.1f} %" if measure in SHARES else number(value)
 
 
 def _range(values: Sequence[float], measure: str) -> str:
     low, high = min(values), max(values)
-    if measure in _SHARES:
+    if measure in SHARES:
         same = f"{100 * low:.1f}" == f"{100 * high:.1f}"
         return f"{100 * low:.1f} %" if same else f"{100 * low:.1f} to {100 * high:.1f} %"
     a, b = f"{low:.1f}", f"{high:.1f}"

@@ -1,5 +1,7 @@
 (function () {
   "use strict";
+  function all(what, inside) { return Array.from((inside || document).querySelectorAll(what)); }
+
   function sortable(table) {
     var heads = table.tHead ? Array.from(table.tHead.rows[0].cells) : [];
     if (!table.tBodies[0] || table.tBodies[0].rows.length < 2) { return; }
@@ -17,7 +19,8 @@
         var rows = Array.from(table.tBodies[0].rows);
         rows.sort(function (a, b) {
           var x = a.cells[column].dataset.key, y = b.cells[column].dataset.key;
-          var p = parseFloat(x), q = parseFloat(y);
+          if (!x || !y) { return !x && !y ? 0 : !x ? 1 : -1; } // what was not measured comes last, up or down
+          var p = Number(x), q = Number(y);
           var order = isNaN(p) || isNaN(q) ? x.localeCompare(y, undefined, { numeric: true }) : p - q;
           return up ? order : -order;
         });
@@ -25,17 +28,101 @@
       });
     });
   }
-  document.querySelectorAll("table.data").forEach(sortable);
+  all("table.data").forEach(sortable);
+
+  var form = document.getElementById("filters"), boxes = form ? all("input[type=checkbox]", form) : [];
+  function chosen() {
+    var found = {};
+    boxes.forEach(function (box) {
+      found[box.name] = found[box.name] || new Set();
+      if (box.checked) { found[box.name].add(box.value); }
+    });
+    return found;
+  }
+  function allowed(where, wanted) {
+    return Object.keys(where).every(function (name) { return !wanted[name] || wanted[name].has(where[name]); });
+  }
+  function filter() {
+    var wanted = chosen(), rows = 0, every = 0;
+    all("[data-where]").forEach(function (element) {
+      var wheres = JSON.parse(element.dataset.where);
+      var shown = !wheres.length || wheres.some(function (where) { return allowed(where, wanted); });
+      element.classList.toggle("out", !shown);
+    });
+    all("table.data").forEach(function (table) {
+      var heads = Array.from(table.tHead.rows[0].cells);
+      heads.forEach(function (head, column) {
+        if (!head.dataset.defence || !wanted.defence) { return; }
+        var shown = wanted.defence.has(head.dataset.defence);
+        all("tr", table).forEach(function (row) { row.cells[column].classList.toggle("out", !shown); });
+      });
+      all("tbody tr", table).forEach(function (row) {
+        var shown = heads.every(function (head, column) {
+          var name = head.dataset.filter;
+          // Utility is no attack: its rows stay whatever attacks are chosen.
+          return !name || !wanted[name] || row.cells[column].dataset.key === "utility" && name === "attack" || wanted[name].has(row.cells[column].dataset.key);
+        });
+        row.classList.toggle("out", !shown);
+        rows += shown ? 1 : 0;
+        every += 1;
+      });
+    });
+    var active = boxes.some(function (box) { return !box.checked; });
+    form.classList.toggle("active", active);
+    document.getElementById("shown-count").textContent = active ? rows + " of " + every + " table rows shown" : "";
+    redraw();
+  }
+  if (form) {
+    form.hidden = false;
+    boxes.forEach(function (box) { box.checked = true; box.addEventListener("change", filter); });
+    document.getElementById("show-all").addEventListener("click", function () {
+      boxes.forEach(function (box) { box.checked = true; });
+      filter();
+    });
+    form.addEventListener("submit", function (event) { event.preventDefault(); });
+  }
+
+  var slider = document.getElementById("slider");
+  if (slider) {
+    var range = document.getElementById("noise"), every = document.getElementById("every-noise");
+    var levels = JSON.parse(range.dataset.levels);
+    var slide = function () {
+      var level = levels[Number(range.value)];
+      document.getElementById("noise-shown").textContent = every.checked ? "all levels" : String(level);
+      range.setAttribute("aria-valuetext", "noise " + level);
+      all("[data-noise]").forEach(function (picture) {
+        picture.classList.toggle("out", !every.checked && Number(picture.dataset.noise) !== level);
+      });
+    };
+    slider.hidden = false;
+    range.addEventListener("input", slide);
+    every.addEventListener("change", slide);
+    slide();
+  }
 
   var source = document.getElementById("figures");
-  if (!source || !window.Plotly) { return; }
-  var figures = JSON.parse(source.textContent);
+  var figures = source && window.Plotly ? JSON.parse(source.textContent) : {};
+  var drawings = source && window.Plotly ? all(".live") : [];
   function colour(name) { return getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim(); }
   function faint(hex) {
     return "rgba(" + [1, 3, 5].map(function (i) { return parseInt(hex.slice(i, i + 2), 16); }).join(",") + ",0.18)";
   }
+  function thinned(trace, wanted) {
+    var where = trace.meta.where;
+    if (!where || !where.length) { return trace; }
+    if (where.length === 1 && trace.x.length !== 1) { return allowed(where[0], wanted) ? trace : null; }
+    var keep = where.map(function (one) { return allowed(one, wanted); });
+    if (keep.indexOf(true) < 0) { return null; }
+    function pick(values) { return values.filter(function (_, i) { return keep[i]; }); }
+    ["x", "y", "text", "hovertext", "textposition"].forEach(function (part) { if (Array.isArray(trace[part])) { trace[part] = pick(trace[part]); } });
+    ["error_x", "error_y"].forEach(function (part) {
+      if (trace[part]) { trace[part].array = pick(trace[part].array); trace[part].arrayminus = pick(trace[part].arrayminus); }
+    });
+    return trace;
+  }
   function dressed(figure) {
-    var copy = JSON.parse(JSON.stringify(figure));
+    var copy = JSON.parse(JSON.stringify(figure)), wanted = chosen();
+    copy.data = copy.data.map(function (trace) { return thinned(trace, wanted); }).filter(Boolean);
     copy.layout.font.color = colour("ink");
     copy.layout.hoverlabel = { bgcolor: colour("paper"), bordercolor: colour("axis"), font: { color: colour("ink") }, namelength: 40 };
     ["xaxis", "yaxis"].forEach(function (axis) {
@@ -55,23 +142,25 @@
   function draw(box) {
     var made = dressed(figures[box.dataset.figure]);
     box.parentNode.classList.add("on");
-    Plotly.react(box, made.data, made.layout, { displayModeBar: false, responsive: true, doubleClick: "reset" }).catch(function () {
-      box.parentNode.classList.remove("on");
-    });
     box.dataset.drawn = "yes";
+    Plotly.react(box, made.data, made.layout, { displayModeBar: false, responsive: true, doubleClick: "reset" }).then(function () {
+      // Cards grow when their neighbours go, and no window was resized.
+      if (box.offsetParent) { Plotly.Plots.resize(box); }
+    }).catch(function () { box.parentNode.classList.remove("on"); });
   }
-  var boxes = Array.from(document.querySelectorAll(".live"));
+  function redraw() {
+    drawings.forEach(function (box) {
+      if (box.dataset.drawn && box.offsetParent) { draw(box); } else { delete box.dataset.drawn; }
+    });
+  }
+  if (!drawings.length) { return; }
   // Charts are drawn when they come near the screen, so that a long report opens at once.
   var seen = new IntersectionObserver(function (entries) {
     entries.forEach(function (entry) {
-      if (entry.isIntersecting) {
-        seen.unobserve(entry.target);
-        draw(entry.target.querySelector(".live"));
-      }
+      var box = entry.target.querySelector(".live");
+      if (entry.isIntersecting && !box.dataset.drawn) { draw(box); }
     });
   }, { rootMargin: "600px" });
-  boxes.forEach(function (box) { seen.observe(box.parentNode); });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", function () {
-    boxes.forEach(function (box) { if (box.dataset.drawn) { draw(box); } });
-  });
+  drawings.forEach(function (box) { seen.observe(box.parentNode); });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
 })();

@@ -1,0 +1,202 @@
+"""Limits, gates, comparisons: by hand-made figures, and on a store that was really run."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leakline.cards import Card, Promise
+from leakline.errors import LeaklineError
+from leakline.readings import Reading
+from leakline.report.choose import choose, judge
+from leakline.report.compare import BEYOND, SAME, UNKNOWN, WITHIN, differences, find_setting, matching, pair, verdict
+from leakline.report.decide import (
+    Figure,
+    Limit,
+    check_attacks,
+    figures_of,
+    figures_of_card,
+    hits,
+    places_of,
+    read_limit,
+)
+from leakline.report.results import results
+from leakline.report.settings import pool
+from leakline.report.stored import read_study
+
+
+@pytest.fixture
+def pooled(made):
+    return pool(read_study(made))
+
+
+@pytest.mark.parametrize(
+    ("text", "limit"),
+    [
+        ("membership.auc > 0.6", Limit("membership.auc", ">", 0.6)),
+        ("mia.tpr@fpr=0.01>=.05", Limit("mia.tpr@fpr=0.01", ">=", 0.05)),
+        ("  accuracy<1e-3 ", Limit("accuracy", "<", 0.001)),
+        ("global-dp: epsilon <= 10", Limit("epsilon", "<=", 10.0, "global-dp")),
+        ("audit.mu:client > -1", Limit("audit.mu:client", ">", -1.0)),
+    ],
+)
+def test_limits_are_read(text, limit):
+    assert read_limit(text) == limit
+    assert read_limit(str(limit)) == limit
+
+
+@pytest.mark.parametrize("text", ["", "auc", "auc = 1", "auc > x", "> 1", "auc >", "auc > 1 2", "auc > nan"])
+def test_what_is_no_limit_is_refused(text):
+    with pytest.raises(LeaklineError, match="cannot read"):
+        read_limit(text)
+
+
+def test_max_takes_no_lower_limit():
+    with pytest.raises(LeaklineError, match="<="):
+        read_limit("auc >= 1", ("<=", "<"))
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_a_limit_or_a_clear_error(text):
+    said = ""
+    try:
+        read_limit(text)
+    except LeaklineError as error:
+        said = str(error)
+    assert "\x1b" not in said
+
+
+def test_figures_are_what_the_frame_says(made, pooled):
+    frame = results(made)
+    for where, defence, figures in places_of(pooled):
+        mine = frame[frame["defence"] == defence]
+        last = mine[(mine["measure"] == "accuracy") & (mine["round"] == 1)]["value"]
+        assert figures["accuracy"].value == pytest.approx(last.mean())
+        assert figures["loss-threshold.auc"].value == pytest.approx(mine[mine["measure"] == "auc"]["value"].mean())
+        low, high = figures["loss-threshold.auc"].cautious
+        assert low <= mine[mine["measure"] == "auc"]["low"].mean()
+        assert high >= mine[mine["measure"] == "auc"]["high"].mean()
+        assert math.isfinite(figures["epsilon"].value) == (defence == "global-dp")
+        assert where.endswith(defence)
+
+
+def test_a_gate_judges_the_value_and_names_the_cell(pooled):
+    found = places_of(pooled)
+    assert hits([read_limit("loss-threshold.auc > 1")], found) == []
+    assert {h.limit.name for h in hits([read_limit("loss-threshold.auc > -1")], found)} == {"loss-threshold.auc"}
+    (hit,) = hits([read_limit("epsilon > 1e9")], found)
+    assert hit.where == "fedavg none"
+    assert "no promise" in str(hit)
+    assert hits([read_limit("global-dp: epsilon > 1e9")], found) == []
+
+
+def test_a_figure_that_one_cell_lacks_is_a_hit(pooled):
+    found = places_of(pooled)
+    where, defence, figures = found[0]
+    less = [(where, defence, {k: v for k, v in figures.items() if k != "loss-threshold.auc"}), *found[1:]]
+    (hit,) = hits([read_limit("loss-threshold.auc > 1")], less)
+    assert "was not measured" in str(hit)
+
+
+def test_unknown_names_get_the_nearest(pooled):
+    with pytest.raises(LeaklineError, match=r"did you mean 'loss-threshold\.auc'"):
+        hits([read_limit("loss-treshold.auc > 0.6")], places_of(pooled))
+    with pytest.raises(LeaklineError, match="did you mean 'global-dp'"):
+        hits([read_limit("global: epsilon > 0.6")], places_of(pooled))
+    with pytest.raises(LeaklineError, match="did you mean 'membership'"):
+        check_attacks([read_limit("membershp.auc > 0.6")], ["membership", "audit"])
+    check_attacks([read_limit("accuracy > 0.6"), read_limit("audit.mu:client > 3")], ["audit"])
+
+
+def test_figures_of_a_card():
+    bound = Reading("epsilon:client", 2.0, low=1.5, by="audit")
+    card = Card("t", (Promise("a", epsilon=3.0), Promise("b")), measured=(bound, replace(bound, low=1.7)))
+    found = figures_of_card(card)
+    assert found["epsilon"].value == 3.0
+    assert found["audit.epsilon:client"].value == 1.7
+    assert found["audit.epsilon:client"].is_bound
+    assert figures_of_card(Card("t", ()))["epsilon"].value == math.inf
+
+
+@pytest.mark.parametrize(
+    ("limit", "kept", "says"),
+    [
+        ("a <= 0.6", True, ""),
+        ("a <= 0.55", False, "the estimate alone would do"),
+        ("a <= 0.4", False, "up to 0.600, wanted <= 0.4 (0.200 missing)"),
+        ("a >= 0.4", True, ""),
+        ("a >= 0.45", False, "down to 0.400"),
+    ],
+)
+def test_limits_meet_the_cautious_end(limit, kept, says):
+    judged = judge(read_limit(limit), Figure("a", 0.5, 0.45, 0.55, own=(0.4, 0.6)))
+    assert judged.kept == kept
+    assert says in judged.missing
+
+
+def test_what_was_not_measured_is_not_kept():
+    judged = judge(read_limit("a <= 1"), None)
+    assert not judged.kept
+    assert judged.short == math.inf
+    assert "not measured" in judged.missing
+
+
+def test_choosing_puts_the_most_useful_first_and_else_the_nearest(pooled):
+    ranked = choose(pooled, [read_limit("loss-threshold.auc <= 1.5"), read_limit("accuracy >= -1")])
+    assert all(c.kept for c in ranked)
+    values = [c.figures["accuracy"].value for c in ranked]
+    assert values == sorted(values, reverse=True)
+    ranked = choose(pooled, [read_limit("epsilon <= 1e9"), read_limit("accuracy >= 2")])
+    assert [c.kept for c in ranked] == [False, False]
+    assert ranked[0].defence == "global-dp"  # misses one limit, the undefended one both
+    with pytest.raises(LeaklineError, match="accuracy"):
+        choose(pooled, [read_limit("acuracy >= 2")])
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "says"),
+    [
+        (Figure("x", 0.5, 0.4, 0.6), Figure("x", 0.7, 0.65, 0.8), BEYOND),
+        (Figure("x", 0.5, 0.4, 0.66), Figure("x", 0.7, 0.65, 0.8), WITHIN),
+        (Figure("x", 0.5), Figure("x", 0.7, 0.65, 0.8), UNKNOWN),
+        (Figure("x", 0.5), Figure("x", 0.5), SAME),
+        (Figure("epsilon", 0.5), Figure("epsilon", 0.6), "exact: a formal bound"),
+        (Figure("x", 1.0, 1.0, math.inf), Figure("x", 9.0, 9.0, math.inf), "not known: lower bounds"),
+        (None, Figure("x", 1.0), "only one side was measured"),
+    ],
+)
+def test_verdicts(a, b, says):
+    assert verdict(a, b) == says
+    assert verdict(b, a) == says
+
+
+def test_two_cells_of_a_store(pooled):
+    one, two = find_setting(pooled, "none"), find_setting(pooled, "strategy=fedavg,defence=global-dp")
+    found = pair("none", one, "global-dp", two)
+    keys = {key for key, _, _ in found.settings}
+    assert {"defences.0.clip", "defences.0.noise_multiplier"} <= keys
+    assert not [k for k in keys if k.startswith(("task", "model", "plan", "seed"))]
+    assert {n for n, _, _ in found.rows} >= {"epsilon", "accuracy", "loss-threshold.auc"}
+    assert len(found.table().rows) == len(found.rows)
+    json.dumps(found.as_dict(), allow_nan=False)
+    with pytest.raises(LeaklineError, match="fits 2 settings"):
+        find_setting(pooled, "fedavg")
+    with pytest.raises(LeaklineError, match="there are: fedavg none, fedavg global-dp"):
+        find_setting(pooled, "metric")
+
+
+def test_a_store_against_itself_and_a_changed_one(root, pooled, edit):
+    other = pool(read_study(root))
+    assert all(differences(a, b) == [] for a, b in matching(pooled, other))
+    assert all(figures_of(a) == figures_of(b) for a, b in matching(pooled, other))
+    for run in (root / "runs").iterdir():
+        edit(run / "run.json", lambda about: about["federation"]["plan"].update(batch=7))
+        edit(run / "run.json", lambda about: about["versions"].update(torch="0.1"))
+    changed = pool(read_study(root))
+    a, b = matching(pooled, changed)[0]
+    assert [(k, y) for k, _, y in differences(a, b)] == [("plan.batch", "7"), ("version of torch", "0.1")]
