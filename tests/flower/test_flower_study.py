@@ -106,6 +106,9 @@ def test_a_study_on_nodes_leaves_the_store_that_a_study_here_leaves(kind, tmp_pa
         assert cell["run"] == run.key
         assert files(Store(out).run(cell["run"])) == files(run)
         assert card_of(Store(out).run(run.key)) == card_of(run)
+    # A folder that only `flwr run` wrote can be reported on, too.
+    labels = [(cell["labels"], cell["run"]) for cell in Store(tmp_path / "here").grid()["cells"]]
+    assert [(cell["labels"], cell["run"]) for cell in Store(out).grid()["cells"]] == labels
     if kind == "simulated":  # an examiner may look into simulated clients, and only there
         personal = Store(out).run(expected[2].key).standing()[1], expected[2].standing()[1]
         assert all(torch.equal(personal[0][c]["private"], personal[1][c]["private"]) for c in personal[1])

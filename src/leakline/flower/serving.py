@@ -24,7 +24,7 @@ from leakline.flower.turns import as_node, inside, study_settings
 from leakline.messages import Memory
 from leakline.study.cells import Study
 from leakline.study.describe import THREADS, description, key_of
-from leakline.study.lab import train_run, wanted
+from leakline.study.lab import train_run, wanted, write_grid
 from leakline.study.sharing import Shared, task_of
 from leakline.study.spec import parse
 from leakline.study.store import Store, write_atomically
@@ -45,6 +45,7 @@ def serve(grid: Grid, context: Context) -> None:
             text, preset, sets, only = study_settings(config)
             gathering = Gathering(grid, dict(config))
             study = parse(text, preset=preset, sets=sets, share=gathering.task).only(only)
+            grid_cells: list[dict[str, Any]] = [{"labels": dict(cell.labels), "run": None} for cell in study.cells]
             for place, cell in enumerate(study.cells):
                 entry: dict[str, Any] = {"name": cell.name, "error": ""}
                 record["cells"].append(entry)
@@ -55,9 +56,13 @@ def serve(grid: Grid, context: Context) -> None:
                     entry |= {"run": key_of(description(federation)), "rounds": federation.rounds}
                     entry["facts"] = {name: fact.get("facts") for name, fact in gathering.facts.items()}
                     _write(out, record)
+                    grid_cells[place]["run"] = entry["run"]
+                    # Attacks need an examiner who sees everything; the command that submitted this may add them.
+                    write_grid(Store(out), replace(study, attacks={}), grid_cells)
                     _train(grid, study, cell.name, federation, gathering, out, entry["run"])
                 except LeaklineError as error:
-                    entry["error"] = str(error)
+                    entry["error"] = grid_cells[place]["error"] = str(error)
+                    write_grid(Store(out), replace(study, attacks={}), grid_cells)
         except LeaklineError as error:
             record["error"] = str(error)
         except Exception as error:

@@ -210,18 +210,7 @@ def run_study(
     grid += earlier(store, study) if study.narrowed else []
 
     def save() -> None:
-        store.write_study(
-            study.text,
-            {
-                "format": FORMAT,
-                "name": study.name,
-                "title": study.title,
-                "delta": study.delta,
-                "notes": list(study.notes),
-                "attacks": [attack_key(name, attack) for name, attack in study.attacks.items()],
-                "cells": grid,
-            },
-        )
+        write_grid(store, study, grid)
 
     check_parts(study)
     save()
@@ -248,6 +237,22 @@ def run_study(
             grid[place]["error"] = str(error)
             save()
             yield Outcome(cell, None, str(error))
+
+
+def write_grid(store: Store, study: Study, cells: Sequence[Mapping[str, Any]]) -> None:
+    """Write down what was asked and which run each cell is, so that a report can be made at any moment."""
+    store.write_study(
+        study.text,
+        {
+            "format": FORMAT,
+            "name": study.name,
+            "title": study.title,
+            "delta": study.delta,
+            "notes": list(study.notes),
+            "attacks": [attack_key(name, attack) for name, attack in study.attacks.items()],
+            "cells": list(cells),
+        },
+    )
 
 
 def earlier(store: Store, study: Study) -> list[dict[str, Any]]:
