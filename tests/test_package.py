@@ -47,8 +47,17 @@ ORDER = [
     "cards",
     "attacks",
     "study",
+    "recording_format",
+    "recording",
+    "recording_checks",
+    "recorded_attacks",
+    "flower",
     "report",
+    "cli_decide",
+    "cli_recorded",
     "cli_audit",
+    "cli_init",
+    "cli_flower",
     "cli",
 ]
 """A part of the package imports only parts before it. (The top imports nothing: it gives its names when asked.)"""

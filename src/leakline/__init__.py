@@ -18,12 +18,16 @@ _HOME = {
     "Data": "leakline.data",
     "Dataset": "leakline.data",
     "Defence": "leakline.defences",
+    "DelayedRmsProp": "leakline.defences",
+    "DpSgd": "leakline.defences",
     "FedBN": "leakline.defences",
     "FedPer": "leakline.defences",
     "Federation": "leakline.federation",
     "GaussianNoise": "leakline.defences",
     "GaussianRelease": "leakline.defences",
     "GlobalDP": "leakline.defences",
+    "Intermediaries": "leakline.defences",
+    "HideLayers": "leakline.defences",
     "Layout": "leakline.weights",
     "LdpSgd": "leakline.defences",
     "LeaklineError": "leakline.errors",
@@ -82,11 +86,15 @@ if TYPE_CHECKING:
     from leakline.data import partition as partition
     from leakline.defences import AdaptiveClip as AdaptiveClip
     from leakline.defences import Defence as Defence
+    from leakline.defences import DelayedRmsProp as DelayedRmsProp
+    from leakline.defences import DpSgd as DpSgd
     from leakline.defences import FedBN as FedBN
     from leakline.defences import FedPer as FedPer
     from leakline.defences import GaussianNoise as GaussianNoise
     from leakline.defences import GaussianRelease as GaussianRelease
     from leakline.defences import GlobalDP as GlobalDP
+    from leakline.defences import HideLayers as HideLayers
+    from leakline.defences import Intermediaries as Intermediaries
     from leakline.defences import LdpSgd as LdpSgd
     from leakline.defences import MetricPrivacy as MetricPrivacy
     from leakline.defences import PercentileGaussian as PercentileGaussian

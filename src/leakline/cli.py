@@ -6,6 +6,7 @@ Heavy imports happen inside the commands, so that ``leakline --help`` answers at
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from leakline import __version__, cli_audit
+from leakline import __version__, cli_audit, cli_decide, cli_flower, cli_init, cli_recorded
 from leakline.errors import LeaklineError
 
 if TYPE_CHECKING:
@@ -28,6 +29,10 @@ app = typer.Typer(
 data_app = typer.Typer(no_args_is_help=True, help="Data sets: what is here, and how to bring more.")
 app.add_typer(data_app, name="data")
 cli_audit.register(app)
+cli_recorded.register(app)
+cli_decide.register(app)
+cli_flower.register(app)
+cli_init.register(app)
 out = Console(highlight=False, soft_wrap=True, emoji=False, markup=False)
 err = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False, markup=False)
 
@@ -44,6 +49,8 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 def main() -> None:
     """Entry point: errors that a user can mend end with exit code 2 and no traceback."""
+    # `model = "model:build"` means a file beside the study; behind all others, so that it hides no installed package.
+    sys.path.append(os.getcwd())
     try:
         app(standalone_mode=True)
     except LeaklineError as error:
@@ -117,6 +124,12 @@ def run(
     workers: Annotated[
         int, typer.Option(help="Worker processes; 0 takes one per core. Results do not depend on it.")
     ] = 0,
+    fail_if: cli_decide.FailIf = [],  # noqa: B006
+    on: cli_flower.OnOption = "local",
+    superlink: cli_flower.SuperlinkOption = "",
+    certificate: cli_flower.CertificateOption = None,
+    insecure: cli_flower.InsecureOption = False,
+    deadline: cli_flower.DeadlineOption = 3600.0,
 ) -> None:
     """Train what is missing, attack, measure, report. The same command goes on after an interruption."""
     from leakline.report.build import build_report
@@ -124,13 +137,19 @@ def run(
     from leakline.study.spec import load
 
     loaded = load(study, preset, sets).only(only)
+    cli_decide.check_conditions(fail_if, loaded.attacks)
+    cli_flower.check_place(on)
     root = out_dir if out_dir is not None else Path("runs") / loaded.name
     for note in loaded.notes:
         out.print(f"note: {note}")
     shown: set[str] = set()
     failures, broken = 0, False
     with _Progress(len(loaded.cells)) as progress:
-        for outcome in run_study(loaded, root, workers=workers, progress=progress.round):
+        link = (superlink, certificate, insecure)
+        left, opens = cli_flower.train(on, loaded, (preset, sets, only), root, link, deadline, progress.round)
+        for note in left.notes[len(loaded.notes) :]:
+            out.print(f"note: {note}")
+        for outcome in run_study(left, root, workers=workers, progress=progress.round, opens=opens):
             progress.cell(
                 outcome.cell.name,
                 "failed" if outcome.error else "trained" if outcome.trained else "already there",
@@ -150,6 +169,7 @@ def run(
     if broken:
         err.print("a measured bound exceeds its promise: see the card")
         raise typer.Exit(3)
+    cli_decide.gate(root, fail_if)
     if failures:
         raise typer.Exit(1)
 
@@ -240,34 +260,49 @@ def list_(what: Annotated[str, typer.Argument(help=" | ".join(MENUS))], as_json:
 
 @app.command()
 def report(
-    directory: Annotated[Path, typer.Argument(help="What `leakline run` wrote.")],
+    directory: Annotated[Path, typer.Argument(help="What `leakline run` wrote, or a recording.")],
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Where the page goes (default: DIR/report.html).")
     ] = None,
-    shareable: Annotated[bool, typer.Option(help="Leave out images of people's data.")] = False,
+    shareable: Annotated[bool, typer.Option(help="Leave out the study file and all images of people's data.")] = False,
+    images: Annotated[bool, typer.Option("--images/--no-images", help="Images that attacks reconstructed.")] = True,
+    fail_if: cli_decide.FailIf = [],  # noqa: B006
 ) -> None:
-    """Write the report of a run directory: one HTML file that needs no network."""
+    """Write the report of a run directory or of a recording: one HTML file that needs no network."""
+    if cli_recorded.is_recorded(directory):
+        out.print(str(cli_recorded.report_recording(directory, output, shareable or not images, fail_if)))
+        return
     from leakline.report.build import build_report
 
-    out.print(str(build_report(directory, output, shareable=shareable)))
+    out.print(str(build_report(directory, output, shareable, images)))
+    cli_decide.gate(directory, fail_if)
 
 
 @app.command()
 def export(
     directory: Annotated[Path, typer.Argument(help="What `leakline run` wrote.")],
-    table: Annotated[str, typer.Option(help="Which table; `leakline list tables` names them.")] = "utility",
-    figure: Annotated[str, typer.Option(help="A figure instead, as SVG files: curves, promises or tradeoff.")] = "",
-    form: Annotated[str, typer.Option("--format", help="csv, latex, markdown, text or parquet.")] = "markdown",
+    table: Annotated[str, typer.Option(help="Which table; `leakline list tables` names them; or all.")] = "utility",
+    figure: Annotated[str, typer.Option(help="A figure instead: clients, curves, promises, roc or tradeoff.")] = "",
+    form: Annotated[
+        str, typer.Option("--format", help="csv, latex, markdown, text or parquet; of a figure, svg or png.")
+    ] = "markdown",
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="A file (or, for figures, a folder) instead of the terminal.")
     ] = None,
 ) -> None:
     """A table or figure of a run in the form that a paper, a sheet or a script takes."""
     if figure:
-        _export_figure(directory, figure, output or Path("."))
-        return
-    from leakline.report.tables import TABLES, render
+        from leakline.report.figures import save
 
+        for path in save(directory, figure, output or Path("."), "svg" if form == "markdown" else form):
+            out.print(str(path))
+        return
+    from leakline.report.tables import TABLES, render, save_all
+
+    if table == "all":
+        for path in save_all(directory, form, output or Path(".")):
+            out.print(str(path))
+        return
     if table not in TABLES:
         raise LeaklineError(f"there is no table {table!r}", fix=f"one of: {', '.join(sorted(TABLES))}")
     rendered = render(TABLES[table](directory), form)
@@ -277,19 +312,6 @@ def export(
         sys.stdout.write(rendered if isinstance(rendered, str) else "")
     else:
         output.write_bytes(rendered if isinstance(rendered, bytes) else rendered.encode())
-
-
-def _export_figure(directory: Path, name: str, folder: Path) -> None:
-    from leakline.report.charts import CHARTS
-    from leakline.report.static import svg
-
-    if name not in CHARTS:
-        raise LeaklineError(f"there is no figure {name!r}", fix=f"one of: {', '.join(sorted(CHARTS))}")
-    folder.mkdir(parents=True, exist_ok=True)
-    for i, chart in enumerate(CHARTS[name](directory)):
-        path = folder / f"{name}-{i + 1}.svg"
-        path.write_text(svg(chart), encoding="utf-8")
-        out.print(str(path))
 
 
 @data_app.command("list")
@@ -305,8 +327,6 @@ def data_prepare(
     to: Annotated[Path | None, typer.Option(help="Folder for the result (default: $LEAKLINE_DATA).")] = None,
 ) -> None:
     """Turn a data set's official distribution into the file that leakline reads."""
-    import os
-
     from leakline.data.prepare import PREPARE
 
     if name not in PREPARE:

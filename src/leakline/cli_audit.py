@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
+from leakline import cli_recorded
+from leakline.cli_decide import FailIf, gate_cards
 from leakline.errors import LeaklineError, StudyError
 
 if TYPE_CHECKING:
@@ -21,7 +23,9 @@ if TYPE_CHECKING:
 
 def audit(
     context: typer.Context,
-    target: Annotated[str, typer.Argument(help="A defence by name, a study (file or name), or what a run wrote.")],
+    target: Annotated[
+        str, typer.Argument(help="A defence by name, a study (file or name), what a run wrote, or a recording.")
+    ],
     adversary: Annotated[
         str, typer.Option(help="canary, one of paper 002's six, several with commas, or all.")
     ] = "canary",
@@ -33,11 +37,17 @@ def audit(
     out_dir: Annotated[Path | None, typer.Option("--out", help="A study's results (default: runs/NAME).")] = None,
     preset: Annotated[str, typer.Option(help="A study's preset.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    fail_if: FailIf = [],  # noqa: B006
 ) -> None:
     """Play the audit game against a defence or every finished cell of a study; never trains.
 
-    A defence's own settings follow as options: leakline audit ldp-sgd --epsilon 4.
+    A defence's own settings follow as options: leakline audit ldp-sgd --epsilon 4. Of a recording (a federation that
+    leakline did not train) the rounds are looked at, and held against what is claimed of them: leakline audit DIR
+    --clip 1 --noise-multiplier 1 [--clip-at client] [--weighting even].
     """
+    if cli_recorded.is_recorded(target):
+        cli_recorded.audit_recording(Path(target), _settings(context.args), as_json)
+        return
     from leakline.cli import err, out, print_card
     from leakline.defences import MENU
 
@@ -62,6 +72,7 @@ def audit(
     if any(card.broken for card in cards):
         err.print("a measured bound exceeds its promise: a bug, or an assumption that does not hold")
         raise typer.Exit(3)
+    gate_cards(cards, fail_if)
 
 
 def register(app: typer.Typer) -> None:

@@ -7,6 +7,7 @@ from leakline.attacks.attribute_inference import AttributeInference
 from leakline.attacks.audit import Audit, LdpDistinguish
 from leakline.attacks.base import Attack, Challenge
 from leakline.attacks.client_inference import ClientInference
+from leakline.attacks.inversion import GradientInversion
 from leakline.attacks.membership import LossThreshold
 from leakline.attacks.record_membership import RecordMembership
 from leakline.attacks.user_membership import UserMembership
@@ -18,6 +19,7 @@ __all__ = [
     "Audit",
     "Challenge",
     "ClientInference",
+    "GradientInversion",
     "LdpDistinguish",
     "LossThreshold",
     "RecordMembership",
@@ -30,6 +32,7 @@ MENU: dict[str, Callable[..., Any]] = {
     "membership-inference": RecordMembership,
     "user-membership": UserMembership,
     "attribute-inference": AttributeInference,
+    "gradient-inversion": GradientInversion,
     "audit": Audit,
     "ldp-distinguish": LdpDistinguish,
 }

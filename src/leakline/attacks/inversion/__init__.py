@@ -1,0 +1,24 @@
+"""Gradient inversion: images from one client's update (paper 001), by a differentiable copy of its training.
+
+Read in this order: `simulate` (the client's steps as a function of its images), `statistics` (batch statistics from
+running averages), `exposed` (what can be read exactly), `objective`, `search`, `attack`.
+"""
+
+from leakline.attacks.inversion.attack import VARIANTS, GradientInversion
+from leakline.attacks.inversion.invert import Intercepted, invert, problem_of
+from leakline.attacks.inversion.objective import Terms
+from leakline.attacks.inversion.search import Found, Search, Standing
+from leakline.attacks.inversion.simulate import simulate
+
+__all__ = [
+    "VARIANTS",
+    "Found",
+    "GradientInversion",
+    "Intercepted",
+    "Search",
+    "Standing",
+    "Terms",
+    "invert",
+    "problem_of",
+    "simulate",
+]

@@ -1,0 +1,248 @@
+"""Gradient inversion as an attack on the menu: the server's seat, one client's update, images out. Paper 001."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from torch import Tensor
+
+from leakline.attacks.base import Challenge
+from leakline.attacks.inversion import scene
+from leakline.attacks.inversion.invert import Intercepted, Labels, invert, norm_momenta, problem_of
+from leakline.attacks.inversion.judge import Guess, Truth, readings
+from leakline.attacks.inversion.objective import Terms
+from leakline.attacks.inversion.search import Search
+from leakline.attacks.inversion.statistics import Reading as Inverse
+from leakline.errors import StudyError
+from leakline.federation import Federation, Keep
+from leakline.privacy import Seat
+from leakline.readings import Reading
+from leakline.views import ServerView, need_single_updates
+from leakline.weights import Weights
+
+if TYPE_CHECKING:
+    from leakline.study.lab import Lab
+
+Variant = Literal["grad+bn", "dlg", "geiping", "bn-only", "deep-inversion"]
+Statistics = Literal["client", "global", "none"]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A variant: what it matches, how it searches, whose statistics it takes, how it comes by labels."""
+
+    terms: Terms
+    search: Search
+    statistics: Statistics = "client"
+    labels: Labels = "restored"
+
+
+_PIXELS = Search(optimiser="adam", levels=(1.0,), restarts=1, patience=1000)
+
+VARIANTS: dict[Variant, Recipe] = {
+    "grad+bn": Recipe(Terms(), Search()),
+    "dlg": Recipe(
+        Terms(update=1.0, distance="l2", statistics=0.0, exposed=0.0, box=0.0),
+        Search(levels=(1.0,), restarts=1),
+        "none",
+        "trainable",
+    ),
+    "geiping": Recipe(
+        Terms(update=1.0, distance="cosine", statistics=0.0, exposed=0.0, variation=0.1, box=1.0),
+        replace(_PIXELS, rate=0.02, signed=True),
+        "none",
+    ),
+    "bn-only": Recipe(
+        Terms(update=0.0, statistics=1.0, exposed=0.0, label=0.1, variation=1e-3, energy=1e-5),
+        replace(_PIXELS, rate=0.02, warm_up=100),
+        labels="trainable",
+    ),
+    "deep-inversion": Recipe(
+        Terms(update=0.0, statistics=1.0, exposed=0.0, label=0.1, variation=1e-3, energy=1e-5),
+        replace(_PIXELS, rate=0.02, warm_up=100),
+        "global",
+    ),
+}
+"""The named attacks, as settings of one engine.
+
+  grad+bn         ours: update and batch statistics matched, exactly read inputs, coarse to fine, L-BFGS
+  dlg             Zhu et al. 2019: squared distance, labels searched for, L-BFGS over pixels
+  geiping         Geiping et al. 2020: cosine distance, total variation, signed Adam; knows nothing of statistics
+  bn-only         what paper 001's released code amounts to: class loss and the client's batch statistics, no matching
+  deep-inversion  Yin et al. 2020: class loss and the global model's own statistics; uses no update at all
+"""
+
+
+@dataclass(frozen=True)
+class Hints:
+    """What the attacker is told besides its view: a public image to start from, and where it may keep notes."""
+
+    prior: Tensor
+    client: str
+    index: int
+    wrong: Weights | None = None
+    notes: Path | None = None
+
+
+@dataclass(frozen=True)
+class GradientInversion:
+    """A client's training images, reconstructed by the server from one update (paper 001).
+
+    ``variant`` names settings of the engine (see `VARIANTS`); ``iterations``, ``restarts`` and ``workers`` override
+    theirs (0: as they are). ``rounds`` are attacked, for ``clients`` (all, if none are named) whose images are not more
+    than ``most_images``. ``reading``: the exact K-step inverse of running averages, or the paper's one-step formula.
+
+    What the attacker may lack:
+      checkpoint  "right": the weights that were sent; "wrong": another random model's
+      prior       "public": the mean of the server's validation (or test) images; "wrong": the mean of brain phantoms;
+                  "none": flat grey with noise
+      statistics  "sent", or "none": the attacker ignores them (a federation under fedbn does not send them at all)
+      labels      "restored" from the last layer where that can be; "unknown": searched for
+      rate        "known", or "unknown": then updates are matched by cosine
+      grey        one channel for networks that take three
+    """
+
+    variant: Variant = "grad+bn"
+    rounds: tuple[int, ...] = (0,)
+    clients: tuple[str, ...] = ()
+    iterations: int = 0
+    restarts: int = 0
+    workers: int = 1
+    reading: Inverse = "exact"
+    checkpoint: Literal["right", "wrong"] = "right"
+    prior: Literal["public", "wrong", "none"] = "public"
+    statistics: Literal["sent", "none"] = "sent"
+    labels: Literal["restored", "unknown"] = "restored"
+    rate: Literal["known", "unknown"] = "known"
+    grey: bool = True
+    most_images: int = 32
+    seed: int = 0
+    seat: ClassVar[Seat] = Seat.SERVER
+
+    def __post_init__(self) -> None:
+        if self.variant not in VARIANTS:
+            raise ValueError(f"variant must be one of {', '.join(VARIANTS)}: {self.variant!r}")
+        for name in ("rounds", "clients"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))  # a study file gives lists
+        if not self.rounds or any(index < 0 for index in self.rounds):
+            raise ValueError(f"rounds must be one or more, from 0 on: {self.rounds}")
+        if self.iterations < 0 or self.restarts < 0 or self.workers < 1 or self.most_images < 1:
+            raise ValueError(f"iterations and restarts of 0 or more, workers and most_images of 1 or more: {self}")
+
+    @property
+    def recipe(self) -> Recipe:
+        """The variant's settings with this attack's own in their place."""
+        chosen = VARIANTS[self.variant]
+        terms, search = chosen.terms, replace(chosen.search, workers=self.workers)
+        if self.iterations:
+            search = replace(search, iterations=self.iterations)
+        if self.restarts:
+            search = replace(search, restarts=self.restarts)
+        if self.rate == "unknown" and terms.update:
+            terms = replace(terms, distance="cosine")
+        blind = self.statistics == "none" or chosen.statistics == "none"
+        if blind:
+            terms = replace(terms, statistics=0.0)
+            if not terms.update + terms.exposed + terms.label:
+                raise ValueError(f"{self.variant} matches statistics only: statistics = 'none' leaves nothing")
+        labels: Labels = "trainable" if self.labels == "unknown" else chosen.labels
+        return Recipe(terms, search, "none" if blind else chosen.statistics, labels)
+
+    # the examiner's half
+
+    def wants(self, federation: Federation) -> Keep:
+        """The updates that the federation must keep for this attack."""
+        return lambda index, client: index in self.rounds and client in self._targets(federation)
+
+    def check(self, federation: Federation) -> None:
+        """Refuse, before training, what cannot be inverted."""
+        need_single_updates(federation, "gradient-inversion")
+        for name in self.clients:
+            if name not in federation.clients:
+                known = ", ".join(list(federation.clients)[:8])
+                raise _wrong(f"there is no client {name!r}", f"one of: {known}")
+            if (count := len(federation.clients[name].train)) > self.most_images:
+                raise _wrong(
+                    f"{name} has {count} images, more than most_images = {self.most_images}: every one is searched for "
+                    "at once, and memory grows with them",
+                    "name clients with fewer images, or raise most_images",
+                )
+        if not self._targets(federation):
+            raise _wrong(
+                f"no client has at most {self.most_images} images", "raise most_images, or give some client fewer"
+            )
+        if max(self.rounds) >= federation.rounds:
+            raise _wrong(f"round {max(self.rounds)} of {federation.rounds} does not exist", "rounds count from 0")
+        if federation.task.kind != "classification" or len(federation.task.shape) != 3:
+            raise _wrong("it inverts images with class labels", "use a classification task of images")
+        if federation.plan.optimiser != "sgd":
+            raise _wrong(
+                f"clients train with {federation.plan.optimiser}: only SGD can be simulated", 'optimiser = "sgd"'
+            )
+        bench = federation.bench()
+        if self.recipe.terms.statistics and not norm_momenta(bench.model):
+            raise _wrong(
+                "it matches BatchNorm's statistics, and the model has none",
+                'use norm = "batch", or variant = "geiping" or "dlg", or statistics = "none"',
+            )
+        scene.prior_of(federation, self.prior, self.grey, self.seed)
+
+    def _targets(self, federation: Federation) -> tuple[str, ...]:
+        names = self.clients or tuple(federation.clients)
+        return tuple(n for n in names if len(federation.clients[n].train) <= self.most_images)
+
+    def challenges(self, lab: Lab) -> Iterator[Challenge]:
+        """One question per attacked client and round: what are its images?"""
+        federation = lab.federation
+        self.check(federation)
+        prior = scene.prior_of(federation, self.prior, self.grey, self.seed)
+        wrong = scene.other_weights(federation) if self.checkpoint == "wrong" else None
+        for index in self.rounds:
+            kept = lab.run.kept(index, federation.wire)
+            if kept is None:
+                raise _wrong(f"the updates of round {index} were not kept", "run the study with another --out")
+            sent, updates = kept
+            for update in updates:
+                if update.client not in self._targets(federation) or update.part:
+                    continue
+                view = ServerView(
+                    sent, federation.bench, federation.objective.per_example_loss, (sent,), federation.local_plan,
+                    (sent,), ((update,),),
+                )  # fmt: skip
+                folder = lab.run.media / self._name / f"round-{index:04d}" / update.client
+                hints = Hints(prior, update.client, index, wrong, folder / "search")
+                yield Challenge(view, hints, scene.truth(federation, update.client, index, prior, folder, self.seed))
+
+    @property
+    def _name(self) -> str:
+        from leakline.study.lab import attack_key
+
+        return attack_key("gradient-inversion", self)
+
+    # the attacker's half
+
+    def guess(self, view: ServerView, hints: Hints) -> Guess:
+        """The images, from the weights that were sent and the update that came back."""
+        chosen = self.recipe
+        update = view.updates[0][0]
+        sent = view.sent[0] if hints.wrong is None else hints.wrong
+        seen = Intercepted(view.bench, sent, update.delta, view.plan, update.examples, hints.index)
+        problem = problem_of(
+            seen, hints.prior, chosen.terms, reading=self.reading, labels=chosen.labels,
+            statistics=chosen.statistics, rate=1.0 if self.rate == "unknown" else None,
+        )  # fmt: skip
+        found = invert(problem, chosen.search, seed=self.seed, checkpoint=hints.notes)
+        return Guess(found.images, found.objective, found.iterations, found.seconds, tuple(problem.evidence.inputs))
+
+    # the comparison
+
+    def measure(self, guesses: Sequence[Guess], secrets: Sequence[Truth]) -> list[Reading]:
+        """SSIM, PSNR and RDLV with its null for each client and round, and over all; writes the pictures."""
+        return readings(guesses, secrets)
+
+
+def _wrong(what: str, fix: str) -> StudyError:
+    return StudyError(what, "gradient-inversion", fix)

@@ -1,0 +1,204 @@
+"""From what a server holds to images: reads what can be read exactly, then searches for the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from leakline.attacks.inversion.canvas import Canvas
+from leakline.attacks.inversion.exposed import exposed
+from leakline.attacks.inversion.objective import Evidence, Terms, restore_labels
+from leakline.attacks.inversion.problem import Problem
+from leakline.attacks.inversion.search import Found, Progress, Search, search, silent
+from leakline.attacks.inversion.simulate import Recipe
+from leakline.attacks.inversion.statistics import Reading, inverse, shares
+from leakline.attacks.inversion.twin import Twin
+from leakline.errors import StackError
+from leakline.training import Bench, Plan
+from leakline.weights import Weights
+
+Labels = Literal["restored", "trainable"]
+
+
+@dataclass(frozen=True)
+class Intercepted:
+    """What an honest but curious server has of one client's turn: no image, no label, no order of batches.
+
+    ``sent`` are the weights that the client started from, ``delta`` the update as it crossed the wire; either may lack
+    entries that stay at the clients, for which the initial model's values are used.
+    """
+
+    bench: Bench
+    sent: Weights
+    delta: Weights
+    plan: Plan
+    examples: int
+    index: int = 0
+
+
+def problem_of(
+    seen: Intercepted,
+    prior: Tensor,
+    terms: Terms,
+    *,
+    reading: Reading = "exact",
+    labels: Labels = "restored",
+    rate: float | None = None,
+    statistics: Literal["client", "global", "none"] = "client",
+) -> Problem:
+    """The inversion of one update as a problem for `search`; ``prior`` is [1, C, H, W] in [0, 1].
+
+    ``rate`` replaces the plan's learning rate (an attacker who does not know it guesses, and matches by cosine).
+    ``statistics``: the client's own, read off its running averages; the global model's running averages (what
+    DeepInversion matches); or none.
+    """
+    if not torch.isfinite(seen.delta.vector).all():
+        raise StackError("the update holds NaN or infinite values", "gradient inversion", "drop this client's update")
+    if seen.plan.optimiser != "sgd":
+        raise StackError(
+            f"the clients train with {seen.plan.optimiser}, and only SGD can be simulated",
+            "gradient inversion",
+            'set optimiser = "sgd" in [training]',
+        )
+    _fits(seen.bench, prior)
+    initial = seen.bench.initial
+    before = {e.name: seen.sent[e.name] if e.name in seen.sent.layout.slices else v for e, v in initial.layers()}
+    parameters = {e.name: before[e.name] for e in initial.layout.entries if not e.buffer}
+    change = audible({e.name: v for e, v in seen.delta.layers() if not e.buffer}, parameters)
+    recipe = Recipe.of(seen.plan, seen.examples, seen.index, rate)
+    single = len(recipe.steps) == 1 and seen.examples == 1
+
+    plain = Twin(seen.bench.model)
+    momenta = norm_momenta(seen.bench.model)
+    if terms.statistics and statistics != "none" and not momenta:
+        raise StackError(
+            "batch statistics are to be matched, and the model has no BatchNorm",
+            "gradient inversion",
+            'use norm = "batch", or the variants "geiping" or "dlg", or statistics = 0',
+        )
+    steps = len(recipe.steps)
+    observed: dict[str, tuple[Tensor, Tensor]] = {}
+    for name, momentum in momenta.items() if terms.statistics and statistics != "none" else ():
+        mean, variance = f"{name}.running_mean", f"{name}.running_var"
+        if statistics == "global":
+            observed[name] = (before[mean], before[variance])
+        elif mean in seen.delta.layout.slices and variance in seen.delta.layout.slices:
+            after = [before[n] + seen.delta[n] for n in (mean, variance)]
+            first, second = (
+                inverse(before[n], a, steps, momentum, reading) for n, a in zip((mean, variance), after, strict=True)
+            )
+            observed[name] = (first.float(), second.clamp_min(0).float())
+    weights = shares(steps, next(iter(momenta.values())), reading) if momenta else [1.0 / steps] * steps
+    if statistics == "global":
+        weights = [1.0 / steps] * steps
+
+    gradient = {n: -(v / recipe.rate) - recipe.weight_decay * parameters[n] for n, v in change.items()}
+    inputs: dict[str, Tensor] = {}
+    channels = int(prior.shape[1]) if prior.shape[1] > 1 else _channels(seen.bench.model)
+    if terms.exposed and single:
+        _put(plain, parameters)
+        means = {name: mean for name, (mean, _) in observed.items()} if statistics == "client" else {}
+        shown = prior.expand(1, channels, *prior.shape[2:])
+        inputs = exposed(plain.sites(shown), gradient, parameters, means)
+    found = (
+        _labels(plain, seen, prior.expand(1, channels, *prior.shape[2:]), gradient, parameters)
+        if labels == "restored"
+        else None
+    )
+    classes = _classes(parameters, seen.bench.model)
+    return Problem(
+        Twin(seen.bench.model, watch=inputs), seen.bench.loss, parameters, recipe,
+        Evidence(change, observed, weights, inputs), terms,
+        Canvas(prior, seen.examples, channels), classes, found,
+    )  # fmt: skip
+
+
+def invert(
+    problem: Problem,
+    how: Search,
+    *,
+    seed: int = 0,
+    progress: Progress = silent,
+    checkpoint: Path | None = None,
+    stop: Callable[[], bool] = lambda: False,
+) -> Found:
+    """Search for the images of a problem (see `search`)."""
+    return search(problem, how, seed=seed, progress=progress, checkpoint=checkpoint, stop=stop)
+
+
+def audible(change: dict[str, Tensor], weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The entries whose change is more than rounding.
+
+    A bias before BatchNorm has no gradient at all; what its difference shows is the last bit of its value, and a
+    relative mismatch would chase that.
+    """
+    loudest = max((float(v.square().mean().sqrt()) for v in change.values()), default=0.0)
+    return {
+        name: v
+        for name, v in change.items()
+        if float(v.norm()) > 1e-5 * float(weights[name].norm()) and float(v.square().mean().sqrt()) > 1e-6 * loudest
+    }
+
+
+def norm_momenta(model: nn.Module) -> dict[str, float]:
+    """BatchNorm layers that keep running averages, with their momenta."""
+    return {
+        name: part.momentum
+        for name, part in model.named_modules()
+        if isinstance(part, nn.modules.batchnorm._BatchNorm) and part.running_mean is not None and part.momentum
+    }
+
+
+def _labels(
+    twin: Twin, seen: Intercepted, prior: Tensor, gradient: dict[str, Tensor], parameters: dict[str, Tensor]
+) -> Tensor | None:
+    """Labels from the last layer's bias where it crossed the wire; None: they must be searched for."""
+    head = [n for n, m in seen.bench.model.named_modules() if isinstance(m, nn.Linear)]
+    bias = gradient.get(f"{head[-1]}.bias") if head else None
+    if bias is None:
+        return None
+    _put(twin, parameters)
+    with torch.no_grad():
+        guess = torch.softmax(twin(prior.expand(max(2, seen.examples), *prior.shape[1:])), 1).mean(0)
+    return restore_labels(bias, seen.examples, guess)
+
+
+def _fits(bench: Bench, prior: Tensor) -> None:
+    """Refuse a prior that the network cannot take."""
+    wanted = _channels(bench.model)
+    problem = "" if prior.ndim == 4 and len(prior) == 1 else "it is not one image [1, C, H, W]"
+    if not problem and prior.shape[1] not in (1, wanted):
+        problem = f"it has {prior.shape[1]} channels, the network takes {wanted}"
+    if not problem:
+        try:
+            with torch.no_grad():
+                Twin(bench.model)(prior.expand(2, wanted, *prior.shape[2:]))
+        except RuntimeError:
+            problem = f"the network does not take images of {prior.shape[2]}x{prior.shape[3]}"
+    if problem:
+        raise StackError(
+            f"the prior has shape {tuple(prior.shape)}: {problem}",
+            "gradient inversion",
+            "give the prior the size of the clients' images",
+        )
+
+
+def _put(twin: Twin, parameters: dict[str, Tensor]) -> None:
+    with torch.no_grad():
+        for name, value in twin.network.named_parameters():
+            value.copy_(parameters[name])
+
+
+def _channels(model: nn.Module) -> int:
+    first = next((m for m in model.modules() if isinstance(m, nn.Conv2d)), None)
+    return 1 if first is None else first.in_channels
+
+
+def _classes(parameters: dict[str, Tensor], model: nn.Module) -> int:
+    head = [n for n, m in model.named_modules() if isinstance(m, nn.Linear)]
+    return int(parameters[f"{head[-1]}.weight"].shape[0]) if head else 1

@@ -1,0 +1,143 @@
+"""What an inversion minimises: how far a simulated turn is from the one that was observed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from leakline.attacks.inversion.simulate import Simulated
+from leakline.attacks.inversion.statistics import mixed
+
+Distance = Literal["layers", "l2", "norms", "cosine"]
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The weight of each term of the objective; a term of weight 0 is not computed.
+
+    update      mismatch between simulated and observed change of the parameters, by ``distance``:
+                  layers   mean over entries of |s - o|^2 / |o|^2: every entry counts alike, however small its gradient
+                  l2       sum |s - o|^2 / sum |o|^2 over all entries together (Zhu et al. 2019, up to a factor)
+                  norms    sum over entries of |s - o|, un-squared (paper 001, equation 2), over sum of |o|
+                  cosine   1 - cos(s, o) over all entries together (Geiping et al. 2020); blind to the learning rate
+    statistics  mean over BatchNorm layers of the squared error of batch means (in units of the observed standard
+                deviation) plus that of standard deviations (relative). Paper 001's equation 5 sums un-squared norms,
+                so a layer with large activations would outweigh the rest.
+    exposed     relative squared error of the layers' inputs that were read exactly (`exposed`)
+    label       the network's own loss on the images: pulls them towards their labels (Yin et al. 2020)
+    variation   mean absolute difference of neighbouring pixels (total variation, anisotropic)
+    energy      mean square of the pixels
+    box         mean square of what sticks out of [0, 1]
+    """
+
+    update: float = 0.1
+    distance: Distance = "l2"
+    statistics: float = 2.0
+    exposed: float = 1.0
+    label: float = 0.0
+    variation: float = 0.0
+    energy: float = 0.0
+    box: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("update", "statistics", "exposed", "label", "variation", "energy", "box"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} must not be negative: {getattr(self, name)}")
+        if not self.update + self.statistics + self.exposed + self.label > 0:
+            raise ValueError("at least one of update, statistics, exposed and label must be positive: nothing to match")
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the server holds against a simulation.
+
+    ``statistics`` are weighted means of the steps' batch means and unbiased variances, by normalisation layer, with
+    ``shares`` the steps' weights; ``inputs`` are exactly known inputs by layer.
+    """
+
+    change: Mapping[str, Tensor]
+    statistics: Mapping[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    shares: Sequence[float] = (1.0,)
+    inputs: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+def mismatch(terms: Terms, evidence: Evidence, made: Simulated, x: Tensor) -> dict[str, Tensor]:
+    """Every term that has a weight, before weighting."""
+    found: dict[str, Tensor] = {}
+    if terms.update:
+        found["update"] = update_distance(made.change, evidence.change, terms.distance)
+    if terms.statistics and evidence.statistics:
+        found["statistics"] = statistics_distance(made, evidence)
+    if terms.exposed and evidence.inputs:
+        seen = made.seen[0].inputs
+        found["exposed"] = torch.stack([relative(seen[n], v) for n, v in evidence.inputs.items()]).mean()
+    if terms.label:
+        found["label"] = made.loss
+    if terms.variation:
+        found["variation"] = variation(x)
+    if terms.energy:
+        found["energy"] = x.square().mean()
+    if terms.box:
+        found["box"] = (x - x.clamp(0, 1)).square().mean()
+    return found
+
+
+def update_distance(made: Mapping[str, Tensor], seen: Mapping[str, Tensor], distance: Distance) -> Tensor:
+    """How far the simulated change is from the observed one, over the entries that were observed."""
+    names = [name for name, value in seen.items() if float(value.square().sum()) > 0]
+    if distance == "layers":
+        return torch.stack([relative(made[n], seen[n]) for n in names]).mean()
+    if distance == "norms":
+        total = sum(float(torch.linalg.vector_norm(seen[n])) for n in names)
+        # A plain norm has no derivative where it is zero, which is where the search wants to go.
+        return torch.stack([((made[n] - seen[n]).square().sum() + 1e-24).sqrt() for n in names]).sum() / total
+    size = torch.stack([seen[n].square().sum() for n in names]).sum()
+    if distance == "l2":
+        return torch.stack([(made[n] - seen[n]).square().sum() for n in names]).sum() / size
+    inner = torch.stack([(made[n] * seen[n]).sum() for n in names]).sum()
+    own = torch.stack([made[n].square().sum() for n in names]).sum()
+    return 1 - inner / (own * size).sqrt().clamp_min(1e-30)
+
+
+def statistics_distance(made: Simulated, evidence: Evidence) -> Tensor:
+    """The mean over normalisation layers of both moments' errors."""
+    parts = []
+    for name, (mean, variance) in evidence.statistics.items():
+        got_mean, got_variance = mixed([seen.moments[name] for seen in made.seen], evidence.shares)
+        # Under noise an observed variance can be zero or less; a floor keeps such a channel from ruling the rest.
+        scale = variance.clamp_min(1e-3 * float(variance.clamp_min(0).mean()) + 1e-12)
+        spread = (got_variance / scale).clamp_min(1e-6).sqrt() - (variance.clamp_min(0) / scale).sqrt()
+        parts.append(((got_mean - mean).square() / scale).mean() + spread.square().mean())
+    return torch.stack(parts).mean()
+
+
+def relative(made: Tensor, wanted: Tensor) -> Tensor:
+    """|made - wanted|^2 / |wanted|^2."""
+    return (made - wanted).square().sum() / wanted.square().sum().clamp_min(1e-30)
+
+
+def variation(x: Tensor) -> Tensor:
+    """Mean absolute difference between neighbours, down and across."""
+    return (x[..., 1:, :] - x[..., :-1, :]).abs().mean() + (x[..., :, 1:] - x[..., :, :-1]).abs().mean()
+
+
+def restore_labels(bias: Tensor, images: int, probabilities: Tensor) -> Tensor:
+    """The labels of a batch from the gradient of the last layer's bias, in ascending order [images].
+
+    For the cross-entropy of a softmax  g_b = mean_i(p_i - onehot(y_i)),  so the number of images with label c is
+    N (mean p_c - g_b[c]). With one image the label is the only negative entry, exactly (Zhao et al. 2020); with more
+    the mean of p is the attacker's estimate ``probabilities`` [classes], and counts are rounded by largest remainder.
+    """
+    if images == 1:
+        return bias.argmin().view(1)
+    counts = (images * (probabilities - bias)).clamp_min(0).double()
+    counts = counts * (images / counts.sum().clamp_min(1e-12))
+    whole = counts.floor().long()
+    missing = images - int(whole.sum())
+    order = (counts - whole).argsort(descending=True)
+    whole[order[:missing]] += 1
+    return torch.repeat_interleave(torch.arange(len(bias)), whole)

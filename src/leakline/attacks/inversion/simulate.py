@@ -1,0 +1,123 @@
+"""The client's local training as a differentiable function of its images.
+
+What a client does, W_{k+1} = W_k - eta g(W_k; x_k, y_k), is repeated here out of place, keeping the graph, so that
+the mismatch between a simulated and an observed update has a gradient with respect to the pixels. (The attack that
+paper 001 released differences state dicts after in-place steps: its matching term has no gradient at all.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.func import functional_call
+
+from leakline.attacks.inversion.statistics import running
+from leakline.attacks.inversion.twin import Seen, Twin
+from leakline.training import Loss, Plan
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a server believes a client did: the plan's arithmetic, the rate, and which images made each step."""
+
+    steps: tuple[tuple[int, ...], ...]
+    rate: float
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    proximal: float = 0.0
+
+    @classmethod
+    def of(cls, plan: Plan, images: int, index: int = 0, rate: float | None = None) -> Recipe:
+        """The recipe of a plan for so many images, in their own order in every epoch.
+
+        A client shuffles, but its images have no order of their own: in one epoch any order is as good as another.
+        From the second epoch on the true batches are not known, and this order is an approximation.
+        """
+        size = min(plan.batch or images, images)
+        one = [tuple(range(at, min(at + size, images))) for at in range(0, images, size)]
+        if plan.drop_last:
+            one = [rows for rows in one if len(rows) == size]
+        steps = tuple(one * plan.epochs)[: plan.max_steps or None]
+        return cls(steps, plan.rate(index) if rate is None else rate, plan.momentum, plan.weight_decay, plan.proximal)
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """A simulated turn: the change of every parameter, and what each step's forward pass showed."""
+
+    change: Mapping[str, Tensor]
+    seen: tuple[Seen, ...]
+    loss: Tensor
+    """The mean over steps of the training loss."""
+
+    def running(self, name: str, start: tuple[Tensor, Tensor], momentum: float) -> tuple[Tensor, Tensor]:
+        """A normalisation layer's running mean and variance after the turn, from those before it."""
+        return running([seen.moments[name] for seen in self.seen], start, momentum)
+
+
+def simulate(
+    twin: Twin,
+    loss: Loss,
+    start: Mapping[str, Tensor],
+    x: Tensor,
+    y: Tensor,
+    recipe: Recipe,
+    *,
+    graph: bool = True,
+) -> Simulated:
+    """Train ``twin`` from the parameters ``start`` on images x and labels y (classes, or probabilities).
+
+    Plain SGD with momentum, weight decay and FedProx's term as `leakline.training.train` has them. With one step and
+    plain SGD the change is -eta g(start). ``graph=False`` where only the value is wanted.
+    """
+    before = {name: value.detach().requires_grad_() for name, value in start.items()}
+    weights: dict[str, Tensor] = before
+    velocity: dict[str, Tensor] = {}
+    seen, losses = [], []
+    for step, rows in enumerate(recipe.steps):
+        twin.fix(graph and step == 0)
+        picked = x if len(rows) == len(x) and rows == tuple(range(len(x))) else x[list(rows)]
+        value = loss(functional_call(twin, {f"network.{n}": w for n, w in weights.items()}, (picked,)), _rows(y, rows))
+        gradients = torch.autograd.grad(value, list(weights.values()), create_graph=graph, allow_unused=True)
+        seen.append(twin.seen)
+        losses.append(value)
+        after = {}
+        for (name, weight), gradient in zip(weights.items(), gradients, strict=True):
+            if gradient is None:
+                after[name] = weight
+                continue
+            change = gradient
+            if recipe.proximal and weight is not before[name]:
+                change = change + recipe.proximal * (weight - before[name])
+            if recipe.weight_decay:
+                change = change + recipe.weight_decay * weight
+            if recipe.momentum:
+                change = recipe.momentum * velocity[name] + change if name in velocity else change
+                velocity[name] = change
+            after[name] = weight - recipe.rate * change
+        weights = after if graph else {n: w.detach().requires_grad_() for n, w in after.items()}
+    return Simulated(
+        {name: weights[name] - before[name].detach() for name in start}, tuple(seen), torch.stack(losses).mean()
+    )
+
+
+def look(twin: Twin, loss: Loss, start: Mapping[str, Tensor], x: Tensor, y: Tensor, recipe: Recipe) -> Simulated:
+    """Only the forward passes of a turn, all from ``start``: for objectives that match no update, cheaply.
+
+    Exact for the first step; later steps' statistics are those of weights that stood still.
+    """
+    seen, losses = [], []
+    for rows in recipe.steps:
+        picked = x if len(rows) == len(x) and rows == tuple(range(len(x))) else x[list(rows)]
+        losses.append(
+            loss(functional_call(twin, {f"network.{n}": w for n, w in start.items()}, (picked,)), _rows(y, rows))
+        )
+        seen.append(twin.seen)
+    return Simulated({}, tuple(seen), torch.stack(losses).mean())
+
+
+def _rows(y: Tensor, rows: Sequence[int]) -> Tensor:
+    return y if len(rows) == len(y) and tuple(rows) == tuple(range(len(y))) else y[list(rows)]

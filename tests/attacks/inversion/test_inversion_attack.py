@@ -1,0 +1,175 @@
+"""The attack on the menu: a study's worth of challenges, readings with their nulls, pictures, refusals."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from leakline.attacks.inversion import VARIANTS, GradientInversion
+from leakline.attacks.inversion.judge import Guess, Truth, readings
+from leakline.attacks.inversion.scene import prior_of
+from leakline.data.base import Client, Data, Task
+from leakline.data.phantoms import Phantoms
+from leakline.defences import FedBN
+from leakline.errors import LeaklineError, StudyError
+from leakline.federation import Federation
+from leakline.models.small import SmallCNN
+from leakline.study.lab import Lab, examine, train_run
+from leakline.study.store import Store
+from leakline.training import Plan
+
+torch.set_num_threads(1)
+SMOOTH = SmallCNN((8, 16), 16, "softplus", "batch", "average")
+
+
+@pytest.fixture(scope="module")
+def world():
+    """Two hospitals with one image each, one with twelve; the server has forty of others."""
+    data = Phantoms(examples=60, size=32, seed=1).load().train
+
+    def part(*rows):
+        return Data(data.x[list(rows)], data.y[list(rows)])
+
+    clients = (Client("one", part(0)), Client("other", part(1)), Client("many", part(*range(2, 14))))
+    task = Task(clients, None, part(*range(20, 60)), ("0", "1", "2", "3"))
+    return Federation(task, SMOOTH, Plan(batch=4, learning_rate=0.05), rounds=1)
+
+
+def lab_of(federation, attack, path):
+    store = Store(path)
+    return Lab(federation, store, train_run(store, federation, workers=1, keep=attack.wants(federation)), 1)
+
+
+@pytest.fixture(scope="module")
+def attacked(world, tmp_path_factory):
+    attack = GradientInversion(clients=("one", "other"), iterations=160, restarts=1)
+    lab = lab_of(world, attack, tmp_path_factory.mktemp("store"))
+    return attack, lab, examine(attack, lab)
+
+
+def test_it_reads_ssim_psnr_and_rdlv_of_each_attacked_client_and_over_all(attacked):
+    _, _, found = attacked
+    by = {(r.measure, r.client): r for r in found}
+    assert {m for m, _ in by} == {"ssim", "psnr", "rdlv"}
+    for client in ("one", "other"):
+        leak = by["rdlv", client]
+        assert leak.value > 0
+        assert leak.chance is not None
+        assert leak.value > leak.chance
+        assert "decoys" in leak.note
+        assert by["ssim", client].value > by["ssim", client].chance  # the prior's
+        assert "read exactly" in by["ssim", client].note
+    over = by["rdlv", None]
+    assert over.n == 2
+    assert over.low <= over.value <= over.high
+
+
+def test_pictures_and_arrays_are_left_in_the_runs_media(attacked):
+    _, lab, _ = attacked
+    folder = next(lab.run.media.rglob("one"))
+    made, truth = (np.load(folder / f"{n}.npy", allow_pickle=False) for n in ("reconstruction", "truth"))
+    assert made.shape == truth.shape == (1, 1, 32, 32)
+    assert (folder / "strip.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_the_attackers_half_is_not_given_the_images(attacked, world):
+    attack, lab, _ = attacked
+    challenge = next(attack.challenges(lab))
+    secret = world.clients["one"].train.inputs(slice(None))
+    assert torch.equal(challenge.secret.images, secret)
+
+    def tensors(thing, depth=0):
+        if isinstance(thing, torch.Tensor):
+            yield thing
+        elif depth < 4 and hasattr(thing, "__dict__"):
+            for value in vars(thing).values():
+                yield from tensors(value, depth + 1)
+        elif isinstance(thing, tuple | list):
+            for value in thing:
+                yield from tensors(value, depth + 1)
+
+    for seen in [*tensors(challenge.view), *tensors(challenge.hints)]:
+        assert seen.shape != secret.shape or not torch.allclose(seen, secret)
+
+
+def test_a_wrong_checkpoint_and_no_knowledge_of_rate_or_labels_can_be_asked_for(world, tmp_path):
+    blind = GradientInversion(
+        clients=("one",),
+        iterations=60,
+        restarts=1,
+        checkpoint="wrong",
+        rate="unknown",
+        labels="unknown",
+        statistics="none",
+        prior="none",
+    )
+    assert blind.recipe.terms.distance == "cosine"
+    assert blind.recipe.terms.statistics == 0
+    assert blind.recipe.labels == "trainable"
+    found = examine(blind, lab_of(world, blind, tmp_path))
+    assert next(r for r in found if r.measure == "ssim").value < 0.5
+
+
+def test_under_fedbn_the_statistics_are_not_there_and_it_works_without(world, tmp_path):
+    attack = GradientInversion(clients=("one",), iterations=160, restarts=1)
+    guarded = replace(world, defences=(FedBN(),))
+    found = examine(attack, lab_of(guarded, attack, tmp_path))
+    assert next(r for r in found if r.measure == "rdlv" and r.client).value > 0
+
+
+def test_priors():
+    data = Phantoms(examples=30, size=32, seed=1).load().train
+    task = Task((Client("a", data.take([0])),), None, data.take(range(1, 30)), ("0", "1", "2", "3"))
+    world = Federation(task, SMOOTH)
+    mean = prior_of(world, "public", True, 0)
+    assert torch.allclose(mean, data.inputs(slice(1, 30)).mean(0, keepdim=True), atol=1e-6)
+    assert not torch.allclose(prior_of(world, "wrong", True, 0), mean, atol=0.05)
+    assert torch.equal(prior_of(world, "none", True, 4), prior_of(world, "none", True, 4))
+    bare = replace(world, task=replace(task, validation=None))
+    with pytest.raises(StudyError, match="no public images"):
+        prior_of(bare, "public", True, 0)
+
+
+def test_what_cannot_be_attacked_is_refused_before_training(world):
+    def refuse(match, federation=world, **changes):
+        with pytest.raises(LeaklineError, match=match):
+            GradientInversion(**changes).check(federation)
+
+    refuse("most_images = 4", clients=("many",), most_images=4)
+    refuse("no client 'nobody'", clients=("nobody",))
+    refuse("round 3 of 1", rounds=(3,))
+    refuse("the model has none", replace(world, model=SmallCNN((8,), 8)))
+    refuse("only SGD", replace(world, plan=Plan(optimiser="adam")))
+    GradientInversion(variant="geiping").check(replace(world, model=SmallCNN((8,), 8)))
+    for wrong in ({"variant": "magic"}, {"rounds": ()}, {"workers": 0}):
+        with pytest.raises(ValueError, match=r"magic|\(\)|0"):
+            GradientInversion(**wrong)
+
+
+def test_bn_only_without_statistics_keeps_its_class_loss_and_dlg_nothing_to_do_with_them():
+    assert GradientInversion(variant="bn-only", statistics="none").recipe.terms.label > 0
+    assert VARIANTS["dlg"].terms.statistics == 0
+    assert GradientInversion(iterations=7, restarts=3, workers=2).recipe.search.restarts == 3
+
+
+def test_rdlv_of_the_prior_itself_is_zero_and_a_perfect_guess_is_above_its_null(tmp_path):
+    data = Phantoms(examples=30, size=32, seed=2).load().train.inputs(slice(None))
+    prior, decoys = data[2:].mean(0, keepdim=True), data[2:, None]
+
+    def told(images):
+        truth = Truth(data[:1], prior, decoys, "a", 0, tmp_path)
+        return {r.measure: r for r in readings([Guess(images, 0.0, 1, 1.0)], [truth]) if r.client}
+
+    assert told(prior)["rdlv"].value == pytest.approx(0, abs=1e-9)
+    assert told(data[:1])["ssim"].value == pytest.approx(1)
+    assert "p = 0.0345" in told(data[:1])["rdlv"].note  # 1 / 29: none of 28 decoys is as good
+
+
+def test_a_run_that_kept_nothing_says_so(world, tmp_path):
+    store = Store(tmp_path)
+    lab = Lab(world, store, train_run(store, world, workers=1), 1)
+    with pytest.raises(StudyError, match="were not kept"):
+        next(GradientInversion().challenges(lab))
