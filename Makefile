@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test test-slow lint bench install clean
+.PHONY: demo test test-slow test-browser lint bench docs install clean
 
 install: $(STAMP)
 
@@ -12,7 +12,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,flower,medical]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,docs,flower,medical]'
 	touch $(STAMP)
 
 demo: $(STAMP)
@@ -29,11 +29,21 @@ test: lint
 test-slow: $(STAMP)
 	$(BIN)/pytest -m slow
 
+# Reports in a real Chromium (Debian's package, installed here if it is missing and this is root). Pictures of what it
+# shows go to the folder that LEAKLINE_PICTURES names, if it is set.
+test-browser: $(STAMP)
+	command -v chromium >/dev/null || { apt-get update --quiet --quiet && apt-get install --yes --quiet --quiet chromium; }
+	$(BIN)/pytest -m browser tests/browser
+
 # Ratios against a bare loop and against peers, interleaved in one run. See docs/benchmarks.md.
 bench: $(STAMP)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt opacus || echo "opacus is not to be had: its rows are left out"
 	$(BIN)/python -m pip install --quiet --no-deps --target $(VENV)/peers --upgrade pfl==0.6.0 dp-accounting==0.5.1 multiprocess==0.70.19 dill==0.4.1 prv-accountant==0.2.0 || echo "pfl is not to be had: its rows are left out"
 	$(BIN)/python benchmarks/run.py
 
+# The documentation as plain files in site/: open site/index.html, no server and no network needed.
+docs: $(STAMP)
+	$(BIN)/mkdocs build --strict --quiet
+
 clean:
-	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) runs site .pytest_cache .mypy_cache .ruff_cache
