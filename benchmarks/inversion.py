@@ -9,7 +9,7 @@ minima 337 and 344).
 
 from __future__ import annotations
 
-import time
+import copy
 from dataclasses import replace
 
 import torch
@@ -17,7 +17,7 @@ from rows import Row, interleaved, milliseconds, ratio
 from torch import Tensor, nn
 from torch.nn import functional
 
-from leakline.attacks.inversion import VARIANTS, Intercepted, Search, Terms, invert, problem_of
+from leakline.attacks.inversion import VARIANTS, Intercepted, Search, Terms, problem_of, search
 from leakline.data.base import Data
 from leakline.data.phantoms import Phantoms
 from leakline.leakage.images import ssim
@@ -27,11 +27,14 @@ from leakline.models.small import SmallCNN
 from leakline.randomness import Stream
 from leakline.runtimes.local import tune_allocator
 from leakline.training import Bench, Job, Plan, train
+from leakline.weights import write
 
 SIZE = 64
 PLAN = Plan(batch=1, learning_rate=0.01)
 BOTH = Terms(update=1.0, distance="l2", statistics=1.0, exposed=0.0, box=0.0)
 CASES = {"ResNet-18, width 64": ResNet(width=64, norm="batch"), "ResNet-18, width 16": ResNet(width=16, norm="batch")}
+BELIEVABLE = 2.5
+"""Two cores cannot do much more than twice the work of two."""
 SMOOTH = SmallCNN((16, 32, 32), activation="softplus", norm="batch", pool="average")
 
 
@@ -49,7 +52,8 @@ class Plain:
     """The same objective without any of leakline's parts."""
 
     def __init__(self, seen: Intercepted, label: Tensor) -> None:
-        self.model = seen.bench.model.train()
+        self.model = copy.deepcopy(seen.bench.model).train()
+        write(self.model, seen.sent)  # training left the client's own weights in it
         self.label = label
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
         names = [n for n, _ in self.model.named_parameters()]
@@ -86,8 +90,8 @@ class Plain:
         point = x.detach().requires_grad_()
         return torch.autograd.grad(self.objective(point), point)[0]
 
-    def search(self, prior: Tensor, iterations: int, rate: float) -> Tensor:
-        """Adam over pixels, the usual search."""
+    def adam(self, prior: Tensor, iterations: int, rate: float) -> Tensor:
+        """Adam over pixels with a cosine decay."""
         x = prior.clone().requires_grad_()
         adam = torch.optim.Adam([x], lr=rate)
         fall = torch.optim.lr_scheduler.CosineAnnealingLR(adam, iterations)
@@ -95,6 +99,20 @@ class Plain:
             x.grad = self.iteration(x)
             adam.step()
             fall.step()
+        return x.detach().clamp(0, 1)
+
+    def lbfgs(self, prior: Tensor, iterations: int) -> Tensor:
+        """torch's L-BFGS over pixels, as many evaluations."""
+        x = prior.clone().requires_grad_()
+        options = {"max_iter": iterations, "max_eval": iterations, "history_size": 30}
+        optimiser = torch.optim.LBFGS([x], tolerance_change=0, line_search_fn="strong_wolfe", **options)
+
+        def evaluate() -> Tensor:
+            value = self.objective(x)
+            (x.grad,) = torch.autograd.grad(value, x)
+            return value.detach()
+
+        optimiser.step(evaluate)  # type: ignore[no-untyped-call]
         return x.detach().clamp(0, 1)
 
 
@@ -129,44 +147,52 @@ def iteration_rows(repeats: int) -> list[Row]:
     return rows
 
 
-def restart_rows() -> list[Row]:
-    """Two restarts side by side on two cores against the same two, each on both cores."""
+def restart_rows(repeats: int) -> list[Row]:
+    """Two restarts side by side on two cores against the same two, each on both cores.
+
+    The gain is at most two, and what two threads lose to each other; anything above says that the machine was busy
+    (threads of one kernel wait for each other, and a busy core makes them all wait), so such a figure is not judged.
+    """
     seen, prior, _ = scene(CASES["ResNet-18, width 64"])
-    how = Search(optimiser="adam", iterations=15, levels=(1.0,), restarts=2)
+    how = Search(optimiser="adam", iterations=10, levels=(1.0,), restarts=2)
     problem = problem_of(seen, prior, BOTH)
 
-    def seconds(threads: int, workers: int) -> float:
+    def run(threads: int, workers: int) -> None:
         torch.set_num_threads(threads)
-        start = time.perf_counter()
-        invert(problem, replace(how, workers=workers))
-        return time.perf_counter() - start
+        search(problem, replace(how, workers=workers))
 
-    seconds(1, 1)
-    wide, beside = seconds(2, 1), seconds(1, 2)
+    times = interleaved({"both cores": lambda: run(2, 1), "side by side": lambda: run(1, 2)}, repeats)
     torch.set_num_threads(1)
-    note = f"{wide:.1f} s one after another on both cores, {beside:.1f} s side by side"
+    gain = ratio(times["both cores"], times["side by side"])
+    note = milliseconds(times["side by side"], times["both cores"], "both cores for one")
+    busy = gain > BELIEVABLE
     return [
         Row(
-            "Two restarts", "throughput side by side against both cores for one", wide / beside, at_least=1.5, note=note
+            "Two restarts", "throughput side by side against both cores for one", gain,
+            at_least=None if busy else 1.5, note=note + ("; not judged: the machine was busy" if busy else ""),
         )
-    ]
+    ]  # fmt: skip
 
 
 def quality_rows() -> list[Row]:
-    """SSIM at equal iterations against the plain objective under Adam, on the smooth network."""
-    iterations = 300
+    """SSIM at equal evaluations against the plain objective, under the best of three ways to minimise it."""
+    evaluations = 300
     seen, prior, data = scene(SMOOTH)
-    ours = replace(VARIANTS["grad+bn"].search, iterations=iterations, restarts=1)
-    found = invert(problem_of(seen, prior, VARIANTS["grad+bn"].terms), ours)
-    got = float(ssim(data.x, found.images))
-    best = max(float(ssim(data.x, Plain(seen, data.y).search(prior, iterations, rate))) for rate in (0.01, 0.03))
-    note = f"ours {got:.3f}, plain {best:.3f} (the better of two rates), prior {float(ssim(data.x, prior)):.3f}"
-    table = f"Similarity after {iterations} iterations, three-block smooth network, one phantom"
-    return [Row(table, "SSIM, ours less plain", got - best, "", at_least=0.0, note=note)]
+    ours = replace(VARIANTS["grad+bn"].search, iterations=evaluations, restarts=1)
+    found = search(problem_of(seen, prior, VARIANTS["grad+bn"].terms), ours)
+    plain = Plain(seen, data.y)
+    others = {f"Adam {rate}": plain.adam(prior, evaluations, rate) for rate in (0.003, 0.01)}
+    others["L-BFGS"] = plain.lbfgs(prior, evaluations)
+    scores = {name: float(ssim(data.x, image)) for name, image in others.items()}
+    got, best = float(ssim(data.x, found.images)), max(scores.values())
+    told = ", ".join(f"{name} {score:.3f}" for name, score in scores.items())
+    note = f"ours {got:.3f}; plain: {told}; prior {float(ssim(data.x, prior)):.3f}"
+    table = f"Similarity after {evaluations} evaluations, three-block smooth network, one phantom"
+    return [Row(table, "SSIM, ours less the best plain", got - best, "", at_least=0.0, note=note)]
 
 
 def main(repeats: int) -> list[Row]:
     """All rows."""
     torch.set_num_threads(1)
     tune_allocator()
-    return iteration_rows(repeats) + restart_rows() + quality_rows()
+    return iteration_rows(repeats) + restart_rows(repeats) + quality_rows()

@@ -137,7 +137,7 @@ def run(
     from leakline.study.spec import load
 
     loaded = load(study, preset, sets).only(only)
-    cli_decide.check_conditions(fail_if, loaded.attacks)
+    cli_decide.check_conditions(fail_if, loaded.every_attack)
     cli_flower.check_place(on)
     root = out_dir if out_dir is not None else Path("runs") / loaded.name
     for note in loaded.notes:

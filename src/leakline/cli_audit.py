@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
@@ -136,7 +135,7 @@ def _study(
         target, out_dir = str(given / "study.toml"), given
     study = load(target, preset)
     root = out_dir if out_dir is not None else Path("runs") / study.name
-    asked = replace(study, attacks={"audit": Audit(trials, confidence, seat, delta)})
+    audits = {"audit": Audit(trials, confidence, seat, delta)}
     store, cards, missing = Store(root), [], 0
     for cell in study.cells:
         federation = cell.federation()
@@ -144,7 +143,7 @@ def _study(
         if run.end is None or run.end["status"] != "finished":
             missing += 1
             continue
-        meet(asked, Lab(federation, store, run))
+        meet(audits, Lab(federation, store, run))
         cards.append(card_of(run, cell.name))
     if missing:
         err.print(f"{missing} of {len(study.cells)} cells were not run yet and not audited: leakline run {target}")

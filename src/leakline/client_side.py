@@ -15,7 +15,7 @@ from leakline.federation import Federation
 from leakline.messages import Dropped, Memory, Order, Turn, Update
 from leakline.ragged import GROUP, fits_ragged, train_ragged
 from leakline.randomness import Stream
-from leakline.training import Bench, Job, Loss, Trained, fits_together, train, train_together
+from leakline.training import Bench, Job, Loss, Plan, Trained, fits_together, train, train_together
 from leakline.weights import Layout, Weights
 
 TOGETHER = 25
@@ -32,6 +32,8 @@ def answer(federation: Federation, bench: Bench, order: Order, memory: Memory) -
 
 def answer_many(federation: Federation, bench: Bench, turns: Sequence[tuple[Order, Memory]]) -> list[list[Update]]:
     """The turns of several clients, trained together where that computes the same thing faster."""
+    if len(turns) > 1 and federation.batches:
+        return [answer_many(federation, bench, [turn])[0] for turn in turns]
     if turns and turns[0][0].kind == "evaluate":
         return [[_evaluate(federation, bench, order, memory)] for order, memory in turns]
     jobs = [_jobs(federation, bench, order, memory) for order, memory in turns]
@@ -95,7 +97,7 @@ def _jobs(federation: Federation, bench: Bench, order: Order, memory: Memory) ->
 def _train(
     federation: Federation, bench: Bench, jobs: Sequence[Job], alone: tuple[Order, Memory] | None, parts: int
 ) -> list[Trained]:
-    plan = federation.local_plan
+    plan = federation.local_plan if alone is None else federation.plan_of(alone[0].client)
     for place, defence in enumerate(federation.defences):
         if type(defence).gradient is not Defence.gradient:
             if alone is None:
@@ -113,7 +115,7 @@ def _train(
         return [
             t
             for at in range(0, len(jobs), GROUP)
-            for t in _train_parts(federation, bench, jobs[at : at + GROUP], parts)
+            for t in _train_parts(federation, bench, jobs[at : at + GROUP], parts, plan)
         ]
     equal = len({len(job.data) for job in jobs}) == 1
     if len(jobs) > 1 and equal and federation.together == "auto" and fits_together(bench, plan):
@@ -125,9 +127,9 @@ def _train(
     return [train(bench, job, plan) for job in jobs]
 
 
-def _train_parts(federation: Federation, bench: Bench, jobs: Sequence[Job], parts: int) -> list[Trained]:
+def _train_parts(federation: Federation, bench: Bench, jobs: Sequence[Job], parts: int, plan: Plan) -> list[Trained]:
     """Sub-clients: vectorised where they are many and a step is too small to fill a core, else one after another."""
-    plan, sizes = federation.local_plan, [len(job.data) for job in jobs]
+    sizes = [len(job.data) for job in jobs]
     if parts >= MANY_PARTS and federation.together == "auto" and fits_ragged(bench, plan, sizes):
         return train_together(bench, jobs, plan) if len(set(sizes)) == 1 else train_ragged(bench, jobs, plan)
     return [train(bench, job, plan) for job in jobs]

@@ -46,6 +46,7 @@ class Federation:
     ``evaluate``: who judges the model after each round: the server on its test data, the clients on theirs (with
     their personal layers), or "auto": the clients where some layers are personal, the server otherwise.
     ``patience``: a study stops once the loss so measured (mean over clients) has not fallen for so many rounds.
+    ``batches``: clients whose batches have another size than the plan's, by name.
     ``secure_aggregation``: "assumed" lets the server's seat see only the sum of a round's updates. No protocol is run
     for it; the card says that it was assumed.
     """
@@ -69,8 +70,10 @@ class Federation:
     evaluate: Literal["auto", "server", "clients"] = "auto"
     patience: int = 0
     secure_aggregation: Literal["none", "assumed"] = "none"
+    batches: tuple[tuple[str, int], ...] = ()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "batches", tuple(sorted(dict(self.batches).items())))
         if self.rounds < 1:
             raise ValueError(f"rounds must be at least 1: {self.rounds}")
         if not 0 < self.participation <= 1:
@@ -111,6 +114,11 @@ class Federation:
     def local_plan(self) -> Plan:
         """The plan with the strategy's proximal term in it."""
         return replace(self.plan, proximal=self.strategy.proximal) if self.strategy.proximal else self.plan
+
+    def plan_of(self, client: str) -> Plan:
+        """The recipe of one client."""
+        size = dict(self.batches).get(client)
+        return self.local_plan if size is None else replace(self.local_plan, batch=size)
 
     def bench(self) -> Bench:
         """A fresh model from this federation's seed, on its device."""

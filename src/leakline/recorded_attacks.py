@@ -18,9 +18,9 @@ import torch
 from torch import Tensor, nn
 
 from leakline.attacks.inversion.attack import VARIANTS, Recipe
-from leakline.attacks.inversion.invert import Intercepted, invert, norm_momenta, problem_of
+from leakline.attacks.inversion.intercepted import Intercepted, norm_momenta, problem_of
 from leakline.attacks.inversion.objective import Terms
-from leakline.attacks.inversion.search import Found, Search
+from leakline.attacks.inversion.search import Found, Search, search
 from leakline.data.guard import npz_names, read_npz
 from leakline.errors import DataError, LeaklineError, StackError
 from leakline.leakage.images import assign, psnr, ssim
@@ -81,7 +81,7 @@ class Inversion:
         if not norm_momenta(seen.bench.model) and terms.update + terms.exposed + terms.label > 0:
             terms = dataclasses.replace(terms, statistics=0.0)  # the model has no statistics to be matched
         problem = problem_of(seen, prior, terms, labels=chosen.labels, statistics=chosen.statistics)
-        return invert(problem, chosen.search, seed=seed)
+        return search(problem, chosen.search, seed=seed)
 
 
 def _fields(home: str, kind: Any) -> dict[str, str]:

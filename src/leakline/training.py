@@ -72,6 +72,12 @@ class Plan:
                 if steps == self.max_steps:
                     return
 
+    def steps_of(self, examples: int) -> int:
+        """How many steps a turn has."""
+        size = min(self.batch or examples, examples)
+        each = examples // size if self.drop_last else -(-examples // size)
+        return min(self.epochs * each, self.max_steps or self.epochs * each)
+
     def optimiser_for(self, parameters: Sequence[Tensor], index: int) -> Steps:
         """A fresh optimiser: its state does not outlive the round."""
         rate = self.rate(index)
@@ -245,6 +251,4 @@ def _stacked(jobs: Sequence[Job], names: Sequence[str]) -> dict[str, Tensor]:
 
 def _one_plain_step(plan: Plan, examples: int) -> bool:
     """Whether the whole turn is a single step of plain SGD, so that the update is -rate * gradient."""
-    steps = plan.epochs * -(-examples // (plan.batch or examples))
-    plain = plan.optimiser == "sgd" and not plan.weight_decay
-    return plain and (steps == 1 or plan.max_steps == 1)
+    return plan.optimiser == "sgd" and not plan.weight_decay and plan.steps_of(examples) == 1

@@ -120,7 +120,7 @@ def test_garbage_lines_are_left_out(root):
 
 
 def test_an_attack_with_new_settings_replaces_the_old_one(root, edit):
-    edit(root / "study.json", lambda grid: grid.update(attacks=["loss-threshold-other"]))
+    edit(root / "study.json", lambda grid: [cell.update(attacks=["loss-threshold-other"]) for cell in grid["cells"]])
     run = results(root)["run"].iloc[0]
     path = root / "runs" / run / "attacks.jsonl"
     line = json.loads(path.read_text().splitlines()[0])

@@ -146,6 +146,7 @@ class DpSgd(Defence):
         plan = federation.plan
         if not plan.max_steps or any(type(d).split is not Defence.split for d in federation.defences):
             return plan.epochs
-        sizes = [len(client.train) for client in federation.task.clients if len(client.train)]
-        shortest = min((-(-n // min(plan.batch or n, n)) for n in sizes), default=1)
+        held = [client for client in federation.task.clients if len(client.train)]
+        epochs = [replace(federation.plan_of(c.name), epochs=1, max_steps=0).steps_of(len(c.train)) for c in held]
+        shortest = min(epochs, default=1)
         return min(plan.epochs, -(-plan.max_steps // shortest))

@@ -91,7 +91,5 @@ class LdpSgd(Defence):
 
 def most_steps(federation: Federation) -> int:
     """The largest number of local steps that a client takes in a round."""
-    plan = federation.plan
-    sizes = [len(client.train) for client in federation.task.clients]
-    steps = max(plan.epochs * -(-n // min(plan.batch or n, n)) for n in sizes if n) if any(sizes) else 1
-    return min(steps, plan.max_steps) if plan.max_steps else steps
+    held = [client for client in federation.task.clients if len(client.train)]
+    return max((federation.plan_of(c.name).steps_of(len(c.train)) for c in held), default=1)

@@ -62,13 +62,12 @@ def on_deployment(
     record = submit(asked, named.name, link, out, deadline, progress, wait=wait)
     cells = record["cells"]
     study = replace(named, cells=tuple(_with_nodes(asked, place, cells) for place in range(len(named.cells))))
-    if study.attacks and not all(
+    if study.every_attack and not all(
         _here(cell) for cell, one in zip(study.cells, cells, strict=False) if not one["error"]
     ):
-        note = (
-            f"not attacked ({', '.join(study.attacks)}): an attack needs the clients' data, and they are at the nodes"
-        )
-        study = replace(study, attacks={}, notes=(*study.notes, note))
+        names = ", ".join(study.every_attack)
+        note = f"not attacked ({names}): an attack needs the clients' data, and they are at the nodes"
+        study = replace(study.unattacked(), notes=(*study.notes, note))
     return study, _trained_elsewhere(record)
 
 

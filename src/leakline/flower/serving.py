@@ -22,9 +22,9 @@ from leakline.flower.place import FlowerPlace
 from leakline.flower.transport import FlowerTransport
 from leakline.flower.turns import as_node, inside, study_settings
 from leakline.messages import Memory
-from leakline.study.cells import Study
+from leakline.study.cells import Cell, Study
 from leakline.study.describe import THREADS, description, key_of
-from leakline.study.lab import train_run, wanted, write_grid
+from leakline.study.lab import check_cell, entry, train_run, wanted, write_grid
 from leakline.study.sharing import Shared, task_of
 from leakline.study.spec import parse
 from leakline.study.store import Store, write_atomically
@@ -45,7 +45,7 @@ def serve(grid: Grid, context: Context) -> None:
             text, preset, sets, only = study_settings(config)
             gathering = Gathering(grid, dict(config))
             study = parse(text, preset=preset, sets=sets, share=gathering.task).only(only)
-            grid_cells: list[dict[str, Any]] = [{"labels": dict(cell.labels), "run": None} for cell in study.cells]
+            grid_cells: list[dict[str, Any]] = [entry(study.unattacked(), cell) for cell in study.cells]
             for place, cell in enumerate(study.cells):
                 entry: dict[str, Any] = {"name": cell.name, "error": ""}
                 record["cells"].append(entry)
@@ -58,11 +58,11 @@ def serve(grid: Grid, context: Context) -> None:
                     _write(out, record)
                     grid_cells[place]["run"] = entry["run"]
                     # Attacks need an examiner who sees everything; the command that submitted this may add them.
-                    write_grid(Store(out), replace(study, attacks={}), grid_cells)
-                    _train(grid, study, cell.name, federation, gathering, out, entry["run"])
+                    write_grid(Store(out), study, grid_cells)
+                    _train(grid, study, cell, federation, gathering, out, entry["run"])
                 except LeaklineError as error:
                     entry["error"] = grid_cells[place]["error"] = str(error)
-                    write_grid(Store(out), replace(study, attacks={}), grid_cells)
+                    write_grid(Store(out), study, grid_cells)
         except LeaklineError as error:
             record["error"] = str(error)
         except Exception as error:
@@ -81,11 +81,9 @@ def _write(out: Path, record: Mapping[str, Any]) -> None:
 
 
 def _train(
-    grid: Grid, study: Study, title: str, federation: Federation, gathering: Gathering, out: Path, key: str
+    grid: Grid, study: Study, cell: Cell, federation: Federation, gathering: Gathering, out: Path, key: str
 ) -> None:
-    for part in federation.defences:
-        if hasattr(part, "check"):
-            part.check(federation)
+    check_cell(federation, {})
     simulation = any(fact.get("simulated") for fact in gathering.facts.values())
 
     @contextlib.contextmanager
@@ -98,7 +96,8 @@ def _train(
     if standing is not None:
         _nobody_forgot(federation, standing[0].next, gathering.ask_kept(key, federation))
     started = time.monotonic()
-    run = train_run(Store(out), federation, keep=wanted(study, federation), delta=study.delta, title=title, opens=opens)
+    keep = wanted(study.attacks_on(cell), federation)
+    run = train_run(Store(out), federation, keep=keep, delta=study.delta, title=cell.name, opens=opens)
     run.log(on="flower", simulation=simulation, seconds=round(time.monotonic() - started, 3))
 
 

@@ -182,7 +182,7 @@ def missing_of(study: StoredStudy) -> list[Missing]:
         if not cell.error:
             found += [
                 Missing(labels, f"no reading of {a}", "it has not met this run yet", cell.key)
-                for a in attacks
+                for a in (attacks if cell.asked is None else cell.asked)
                 if a not in met
             ]
         if not cell.readings:

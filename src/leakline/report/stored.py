@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,8 @@ class Stored:
     attacks: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
     rounds: int = 0
     seconds: float = 0.0
+    asked: tuple[str, ...] | None = None
+    """The names of the attacks that were to meet it."""
 
     @property
     def federation(self) -> Mapping[str, Any]:
@@ -84,12 +86,10 @@ def read_study(root: Path) -> StoredStudy:
     """Read a store."""
     store = Store(root)
     grid = valid(store.grid())
-    wanted = grid.get("attacks")
-    current = {str(key) for key in wanted} if isinstance(wanted, list) else None
     cells = grid.get("cells")
     entries = [e for e in cells if isinstance(e, dict)] if isinstance(cells, list) else []
     failed = _failed_runs(root)
-    found = tuple(_cell(store, entry, failed, current) for entry in entries)
+    found = tuple(_cell(store, entry, failed) for entry in entries)
     known = {cell.key for cell in found}
     loose = tuple(sorted(p.name for p in _run_folders(root) if p.name not in known))
     notes = grid.get("notes")
@@ -121,10 +121,12 @@ def _study_text(root: Path) -> str:
     return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
 
 
-def _cell(store: Store, entry: Mapping[str, Any], failed: Mapping[str, str], current: set[str] | None) -> Stored:
+def _cell(store: Store, entry: Mapping[str, Any], failed: Mapping[str, str]) -> Stored:
     raw = entry.get("labels")
     labels = {str(k): _label(v) for k, v in raw.items()} if isinstance(raw, dict) else {}
     error = str(entry.get("error") or "")
+    own = entry.get("attacks")
+    current = {str(key) for key in own} if isinstance(own, list) else set()
     name = " ".join(str(v) for k, v in labels.items() if k != "seed") + f" seed {labels.get('seed')}"
     key = entry.get("run") or failed.get(name)
     if key is None:
@@ -133,13 +135,14 @@ def _cell(store: Store, entry: Mapping[str, Any], failed: Mapping[str, str], cur
         run = store.run(str(key))
         if not run.path.is_dir():
             return Stored(labels, str(key), NOT_RUN, error or "its run is not in the store")
-        return _run(labels, run, error, current)
+        asked = tuple(str(k).rpartition("-")[0] for k in own) if isinstance(own, list) else None
+        return replace(_run(labels, run, error, current), asked=asked)
     except (StoreError, OSError, KeyError, TypeError, ValueError, AttributeError) as problem:
         what = problem.what if isinstance(problem, StoreError) else f"damaged ({type(problem).__name__})"
         return Stored(labels, str(key), UNREADABLE, what)
 
 
-def _run(labels: Mapping[str, Any], run: Run, error: str, current: set[str] | None) -> Stored:
+def _run(labels: Mapping[str, Any], run: Run, error: str, current: set[str]) -> Stored:
     about = valid(read_json(run.path / "run.json")) if (run.path / "run.json").exists() else {}
     end = valid(run.end)
     status = str(end["status"]) if end else UNFINISHED
@@ -163,13 +166,12 @@ def _good(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [line for line in lines if isinstance(line.get("measure"), str) and _number(line.get("value")) is not None]
 
 
-def _newest(lines: list[dict[str, Any]], current: set[str] | None) -> list[dict[str, Any]]:
+def _newest(lines: list[dict[str, Any]], listed: set[str]) -> list[dict[str, Any]]:
     """What the study's present attacks measured: an attack with other settings under the same name is another one.
 
     Which settings are present the grid says; for an attack that it does not name (an audit made afterwards), they are
     the last ones that met the run.
     """
-    listed = current or set()
     names = {key.rpartition("-")[0] for key in listed}
     last = {str(line.get("by", "")): str(line.get("attack")) for line in lines}
     chosen = listed | {key for by, key in last.items() if by not in names}

@@ -96,7 +96,8 @@ class LocalTransport:
         federation = self.federation
         owner = any(type(d).gradient is not Defence.gradient for d in federation.defences)
         split = any(order.notes.get("parts", 1) > 1 for order in orders)  # a client's parts are a group by themselves
-        if federation.together == "off" or owner or split or not fits_together(self.bench, federation.local_plan):
+        alone = federation.together == "off" or owner or split or federation.batches
+        if alone or not fits_together(self.bench, federation.local_plan):
             return [[order] for order in orders]
         # A group shares the fate of its worker. Where clients are few there is less to gain, and more to lose.
         many = len(orders) >= GROUP

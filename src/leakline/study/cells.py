@@ -24,6 +24,8 @@ class Cell:
 
     labels: Mapping[str, Any]
     federation: Callable[[], Federation] = field(repr=False)
+    attacks: Mapping[str, Any] | None = None
+    """What meets this cell, where its scenario names attacks of its own; None: the study's."""
 
     @property
     def name(self) -> str:
@@ -49,6 +51,19 @@ class Study:
     def __post_init__(self) -> None:
         if not is_safe(self.name):
             raise ValueError(f"a study's name is letters, digits, '_', '.' and '-', at most 64: {self.name[:80]!r}")
+
+    def attacks_on(self, cell: Cell) -> Mapping[str, Any]:
+        """The attacks that meet a cell, by name."""
+        return self.attacks if cell.attacks is None else cell.attacks
+
+    @property
+    def every_attack(self) -> tuple[str, ...]:
+        """The names of all attacks that meet some cell."""
+        return tuple(dict.fromkeys(name for cell in self.cells for name in self.attacks_on(cell)))
+
+    def unattacked(self) -> Study:
+        """The same cells, met by no attack."""
+        return replace(self, attacks={}, cells=tuple(replace(cell, attacks=None) for cell in self.cells))
 
     def only(self, wanted: Sequence[str]) -> Study:
         """The same study with the cells whose labels match: ``["strategy=fedavg,fedyogi", "seed=0"]``."""
@@ -89,7 +104,7 @@ class Study:
         rows = [
             ("cells", str(len(self.cells))),
             *((label, ", ".join(found)) for label, found in zip(labels, values, strict=True)),
-            ("attacks", ", ".join(self.attacks) or "none"),
+            ("attacks", ", ".join(self.every_attack) or "none"),
             *(("note", note) for note in self.notes),
         ]
         body = "".join(f"<tr><th>{html.escape(k)}</th><td>{html.escape(v)}</td></tr>" for k, v in rows)

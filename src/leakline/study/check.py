@@ -18,6 +18,7 @@ from leakline.randomness import Stream
 from leakline.runtimes.machine import cores, tune_allocator
 from leakline.study.cells import Study
 from leakline.study.describe import THREADS
+from leakline.study.lab import check_cell
 from leakline.training import Job, train
 
 EMPTY = 0.05
@@ -103,9 +104,7 @@ def check_study(study: Study) -> Checked:
                 said = [*_look_at_model(federation), *_look_at_masks(federation)]
                 found.warnings += [w for w in said if w not in found.warnings]
                 timed[scenario] = _time(federation)
-            for part in (*federation.defences, *study.attacks.values()):
-                if hasattr(part, "check"):
-                    part.check(federation)
+            check_cell(federation, study.attacks_on(cell))
             if labels not in seen:
                 seen.add(labels)
                 found.cards.append(formal_card(" ".join(str(v) for _, v in labels), federation, study.delta))
@@ -114,7 +113,7 @@ def check_study(study: Study) -> Checked:
             continue
         seconds, memory = timed[scenario]
         found.bill.minutes += seconds * federation.rounds / 60
-        for attack in study.attacks.values():
+        for attack in study.attacks_on(cell).values():
             for name, rounds in attack.trains(federation).items() if hasattr(attack, "trains") else ():
                 work = (scenario, federation.seed, name)
                 asked[work] = max(asked.get(work, 0.0), rounds * seconds / 60)
@@ -136,10 +135,15 @@ def _partition(federation: Federation) -> list[list[Any]]:
 def _look_at_model(federation: Federation) -> list[str]:
     bench = federation.bench()
     x = federation.task.clients[0].train.inputs(slice(0, 2))
-    return [
-        f"{f.layer_name} ({f.kind}): {f.message}; {f.fix}"
-        for f in preflight(bench.model, tuple(x.shape[1:]), len(federation.task.classes), federation.task.kind)
-    ]
+    said: dict[tuple[str, str, str], list[str]] = {}
+    for f in preflight(bench.model, tuple(x.shape[1:]), len(federation.task.classes), federation.task.kind):
+        said.setdefault((f.kind, f.message, f.fix), []).append(f.layer_name)
+    return [f"{_few(names)} ({kind}): {message}; {fix}" for (kind, message, fix), names in said.items()]
+
+
+def _few(names: list[str]) -> str:
+    """The first names, and how many there are besides."""
+    return ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
 
 
 def _look_at_masks(federation: Federation) -> list[str]:
@@ -160,18 +164,16 @@ def _time(federation: Federation) -> tuple[float, float]:
     tune_allocator()
     bench = federation.bench()
     client = max(federation.task.clients, key=lambda c: len(c.train))
-    plan = federation.local_plan
+    plan = federation.plan_of(client.name)
     size = min(plan.batch or len(client.train), len(client.train))
     job = Job(bench.initial, client.train, Stream(0, 0, client.name, "check"), 0)
     train(bench, job, replace(plan, max_steps=1))
     start = time.perf_counter()
     train(bench, job, replace(plan, max_steps=2))
     per_step = (time.perf_counter() - start) / 2
-    steps = (
-        sum(plan.epochs * -(-len(c.train) // size) for c in federation.task.clients)
-        * federation.expected()
-        / len(federation.task.clients)
-    )
+    # Examples, not steps, are what takes time where clients' batches differ in size.
+    rows = plan.epochs * sum(len(c.train) for c in federation.task.clients) * federation.expected()
+    steps = rows / size / len(federation.task.clients)
     test = federation.task.test
     evaluation = 0.0
     if test is not None and len(test):

@@ -206,7 +206,7 @@ def run_study(
     """Train what is missing and let every attack meet every cell; yields cell by cell, failures included."""
     torch.set_num_threads(THREADS)
     store = Store(out)
-    grid: list[dict[str, Any]] = [{"labels": dict(cell.labels), "run": None} for cell in study.cells]
+    grid: list[dict[str, Any]] = [entry(study, cell) for cell in study.cells]
     grid += earlier(store, study) if study.narrowed else []
 
     def save() -> None:
@@ -225,18 +225,24 @@ def run_study(
                 store,
                 federation,
                 workers=workers,
-                keep=wanted(study, federation),
+                keep=wanted(study.attacks_on(cell), federation),
                 delta=study.delta,
                 title=cell.name,
                 progress=progress,
                 opens=opens,
             )
-            meet(study, Lab(federation, store, run, workers))
+            meet(study.attacks_on(cell), Lab(federation, store, run, workers))
             yield Outcome(cell, run, trained=before is None or before["status"] != "finished")
         except LeaklineError as error:
             grid[place]["error"] = str(error)
             save()
             yield Outcome(cell, None, str(error))
+
+
+def entry(study: Study, cell: Cell) -> dict[str, Any]:
+    """A cell of the grid that has not been run yet."""
+    keys = [attack_key(name, attack) for name, attack in study.attacks_on(cell).items()]
+    return {"labels": dict(cell.labels), "run": None, "attacks": keys}
 
 
 def write_grid(store: Store, study: Study, cells: Sequence[Mapping[str, Any]]) -> None:
@@ -249,7 +255,6 @@ def write_grid(store: Store, study: Study, cells: Sequence[Mapping[str, Any]]) -
             "title": study.title,
             "delta": study.delta,
             "notes": list(study.notes),
-            "attacks": [attack_key(name, attack) for name, attack in study.attacks.items()],
             "cells": list(cells),
         },
     )
@@ -268,26 +273,36 @@ def check_parts(study: Study) -> None:
     wrong = []
     for cell in study.cells:
         try:
-            federation = cell.federation()
-            for part in (*federation.defences, *study.attacks.values()):
-                if hasattr(part, "check"):
-                    part.check(federation)
+            check_cell(cell.federation(), study.attacks_on(cell))
         except LeaklineError as error:
             wrong.append(f"{cell.name}: {error}")
     if wrong:
         raise StudyError("\n".join(dict.fromkeys(wrong)))
 
 
-def wanted(study: Study, federation: Federation) -> Keep:
-    """Which updates the study's attacks ask to be kept."""
-    asks = [attack.wants(federation) for attack in study.attacks.values() if hasattr(attack, "wants")]
+def check_cell(federation: Federation, attacks: Mapping[str, Attack]) -> None:
+    """Ask every part of a federation, and what will meet it, whether it can work there."""
+    if unknown := [name for name, _ in federation.batches if name not in federation.clients]:
+        raise StudyError(
+            f"there is no client {unknown[0]!r}",
+            "[training] batches",
+            f"one of: {', '.join([*federation.clients][:9])}",
+        )
+    for part in (*federation.defences, *attacks.values()):
+        if hasattr(part, "check"):
+            part.check(federation)
+
+
+def wanted(attacks: Mapping[str, Attack], federation: Federation) -> Keep:
+    """Which updates the attacks ask to be kept."""
+    asks = [attack.wants(federation) for attack in attacks.values() if hasattr(attack, "wants")]
     return lambda index, client: any(ask(index, client) for ask in asks)
 
 
-def meet(study: Study, lab: Lab) -> None:
+def meet(attacks: Mapping[str, Attack], lab: Lab) -> None:
     """Let each attack that has not met this run yet do so, and write its readings down."""
     done = {r["attack"] for r in lab.run.attacks()}
-    for name, attack in study.attacks.items():
+    for name, attack in attacks.items():
         key = attack_key(name, attack)
         if key not in done:
             try:

@@ -11,6 +11,7 @@ import itertools
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -80,6 +81,7 @@ _LOOP: dict[str, tuple[Any, Any]] = {
     "evaluate": (Literal["auto", "server", "clients"], "auto"),
     "patience": (int, 0),
     "secure_aggregation": (Literal["none", "assumed"], "none"),
+    "batches": (dict[str, _Count], {}),
 }
 
 
@@ -152,7 +154,8 @@ def parse(
                     fix="for example -s training.rounds=5,10",
                 ) from error
             labels[".".join(path)] = value
-        cells += _cells(table, labels, mistakes, notes, share, here)
+        own = _attacks(table["attacks"], mistakes, ("scenarios", label)) if "attacks" in extra else None
+        cells += [replace(cell, attacks=own) for cell in _cells(table, labels, mistakes, notes, share, here)]
     attacks = _attacks(base.get("attacks", []), mistakes)
     name = base.get("name", "study")
     if not isinstance(name, str) or not is_safe(name):
@@ -353,15 +356,15 @@ def _data(table: Mapping[str, Any], mistakes: Mistakes, notes: list[str], here: 
     return None if partitioner is None else Shared(source, partitioner, tuple(sorted(values.items())))
 
 
-def _attacks(tables: Sequence[Any], mistakes: Mistakes) -> dict[str, Any]:
+def _attacks(tables: Sequence[Any], mistakes: Mistakes, path: tuple[str, ...] = ()) -> dict[str, Any]:
     built: dict[str, Any] = {}
     for i, table in enumerate(tables):
         name = table.get("name", table.get("use", "")) if isinstance(table, Mapping) else str(table)
         if isinstance(table, Mapping):
             table = {k: v for k, v in table.items() if k != "name"}
         if name in built:
-            mistakes.add(("attacks", i), f'two attacks are called "{name}"', 'give one a name = "..."')
-        attack = build(attack_menu.MENU, table, ("attacks", i), mistakes)
+            mistakes.add((*path, "attacks", i), f'two attacks are called "{name}"', 'give one a name = "..."')
+        attack = build(attack_menu.MENU, table, (*path, "attacks", i), mistakes)
         if attack is not None:
             built[name] = attack
     return built

@@ -13,10 +13,11 @@ from torch.nn import functional
 
 from leakline.attacks.inversion.attack import VARIANTS
 from leakline.attacks.inversion.canvas import Canvas
-from leakline.attacks.inversion.invert import Intercepted, audible, invert, problem_of
+from leakline.attacks.inversion.intercepted import Intercepted, audible, problem_of
 from leakline.attacks.inversion.objective import Terms, relative, update_distance, variation
 from leakline.attacks.inversion.optimise import Adam, Lbfgs
 from leakline.attacks.inversion.search import Search, search
+from leakline.attacks.inversion.twin import Twin
 from leakline.data.base import Data
 from leakline.data.phantoms import Phantoms
 from leakline.errors import StackError
@@ -64,7 +65,7 @@ def test_the_true_image_has_no_mismatch_and_the_prior_has(scene):
 @pytest.mark.parametrize("terms", [Terms(update=0.1), Terms(exposed=0.0), Terms(update=0.0)])
 def test_a_smooth_network_gives_its_image_away(scene, terms):
     seen, prior, data = scene
-    found = invert(problem_of(seen, prior, terms), QUICK)
+    found = search(problem_of(seen, prior, terms), QUICK)
     before, after = float(ssim(data.x, prior)), float(ssim(data.x, found.images))
     assert after > before + 0.1  # seen: 0.2 and more above a prior of 0.5 to 0.6
     assert 0 <= float(found.images.min()) <= float(found.images.max()) <= 1
@@ -73,7 +74,7 @@ def test_a_smooth_network_gives_its_image_away(scene, terms):
 def test_the_wrong_checkpoint_fails(scene):
     seen, prior, data = scene
     wrong = seen.sent.like(seen.sent.vector.roll(1))
-    found = invert(problem_of(replace(seen, sent=wrong), prior, Terms(update=0.1)), QUICK)
+    found = search(problem_of(replace(seen, sent=wrong), prior, Terms(update=0.1)), QUICK)
     assert float(ssim(data.x, found.images)) < float(ssim(data.x, prior))
 
 
@@ -158,6 +159,11 @@ def test_restarts_begin_at_finer_levels_and_then_with_noise(scene):
     assert again.objectives == pytest.approx(found.objectives[:2])
 
 
+def test_a_smooth_network_is_searched_with_free_pixels_and_one_with_kinks_from_coarse_to_fine():
+    for activation, pool, smooth in (("softplus", "average", True), ("relu", "average", False), ("tanh", "max", False)):
+        assert Twin(SmallCNN((4,), 4, activation, "batch", pool).build((1, 8, 8), 3)).smooth == smooth
+
+
 def test_progress_says_where_the_search_stands(scene):
     seen, prior, _ = scene
     how = Search(optimiser="adam", iterations=110, levels=(1.0,), restarts=1, patience=200)
@@ -180,7 +186,7 @@ def test_bad_input_is_said_at_once(scene):
         problem_of(Intercepted(plain, plain.initial, plain.initial, PLAN, 1), prior, Terms())
     with pytest.raises(StackError, match="prior"):
         problem_of(seen, prior[..., :16], Terms())
-    for wrong in ({"levels": (0.5,)}, {"iterations": 0}, {"soft": (1.0, 2.0)}):
+    for wrong in ({"levels": (0.5,)}, {"iterations": 0}, {"levels": (0.0, 1.0)}, {"soft": (1.0, 2.0)}):
         with pytest.raises(ValueError, match=r"\d"):
             Search(**wrong)
     with pytest.raises(ValueError, match="nothing to match"):
@@ -194,7 +200,7 @@ def test_entries_that_stay_at_home_are_neither_matched_nor_needed(scene):
     problem = problem_of(part, prior, Terms())
     assert not problem.evidence.statistics
     assert not any(name.startswith("norm") for name in problem.evidence.change)
-    found = invert(problem, QUICK)
+    found = search(problem, QUICK)
     assert float(ssim(data.x, found.images)) > float(ssim(data.x, prior))  # it does not need the statistics
 
 
@@ -203,7 +209,7 @@ def test_unknown_labels_are_searched_for_and_found(scene):
     how = Search(iterations=150, restarts=1)
     problem = problem_of(seen, prior, Terms(exposed=0.0), labels="trainable")
     assert problem.labels is None
-    found = invert(problem, how)
+    found = search(problem, how)
     assert found.targets.shape == (1, 4)
     assert found.targets.argmax(1).tolist() == data.y.tolist()
 

@@ -5,9 +5,9 @@ running averages), `exposed` (what can be read exactly), `objective`, `search`, 
 """
 
 from leakline.attacks.inversion.attack import VARIANTS, GradientInversion
-from leakline.attacks.inversion.invert import Intercepted, invert, problem_of
+from leakline.attacks.inversion.intercepted import Intercepted, problem_of
 from leakline.attacks.inversion.objective import Terms
-from leakline.attacks.inversion.search import Found, Search, Standing
+from leakline.attacks.inversion.search import Found, Search, Standing, search
 from leakline.attacks.inversion.simulate import simulate
 
 __all__ = [
@@ -18,7 +18,7 @@ __all__ = [
     "Search",
     "Standing",
     "Terms",
-    "invert",
     "problem_of",
+    "search",
     "simulate",
 ]

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from leakline.attacks.base import Challenge
 from leakline.attacks.inversion import scene
-from leakline.attacks.inversion.invert import Intercepted, Labels, invert, norm_momenta, problem_of
+from leakline.attacks.inversion.intercepted import Intercepted, Labels, norm_momenta, problem_of
 from leakline.attacks.inversion.judge import Guess, Truth, readings
 from leakline.attacks.inversion.objective import Terms
-from leakline.attacks.inversion.search import Search
+from leakline.attacks.inversion.search import Search, search
 from leakline.attacks.inversion.statistics import Reading as Inverse
 from leakline.errors import StudyError
 from leakline.federation import Federation, Keep
@@ -209,8 +209,8 @@ class GradientInversion:
                 if update.client not in self._targets(federation) or update.part:
                     continue
                 view = ServerView(
-                    sent, federation.bench, federation.objective.per_example_loss, (sent,), federation.local_plan,
-                    (sent,), ((update,),),
+                    sent, federation.bench, federation.objective.per_example_loss, (sent,),
+                    federation.plan_of(update.client), (sent,), ((update,),),
                 )  # fmt: skip
                 folder = lab.run.media / self._name / f"round-{index:04d}" / update.client
                 hints = Hints(prior, update.client, index, wrong, folder / "search")
@@ -234,7 +234,7 @@ class GradientInversion:
             seen, hints.prior, chosen.terms, reading=self.reading, labels=chosen.labels,
             statistics=chosen.statistics, rate=1.0 if self.rate == "unknown" else None,
         )  # fmt: skip
-        found = invert(problem, chosen.search, seed=self.seed, checkpoint=hints.notes)
+        found = search(problem, chosen.search, seed=self.seed, checkpoint=hints.notes)
         return Guess(found.images, found.objective, found.iterations, found.seconds, tuple(problem.evidence.inputs))
 
     # the comparison

@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -20,6 +20,8 @@ from leakline.attacks.inversion.optimise import Adam, Lbfgs
 from leakline.attacks.inversion.problem import Problem
 from leakline.errors import StackError
 
+COARSE_TO_FINE = (0.0625, 0.125, 0.25, 0.5, 1.0)
+"""Levels for networks with kinks; a smooth one needs none, and coarse ones would only cost it evaluations."""
 EVERY = 50
 """Evaluations between checkpoints and reports."""
 
@@ -30,6 +32,7 @@ class Search:
 
     ``iterations`` are evaluations of objective and gradient in each restart, line searches included. Half of them are
     shared evenly by all ``levels`` but the last, which has the rest; a level is the share of frequencies that are free.
+    None given: `COARSE_TO_FINE` for a network with kinks (ReLU, max pooling), free pixels at once for a smooth one.
     ``soft`` gives each level's slope of the ReLUs' soft step (infinity: exact). A level ends early once the objective
     has not fallen by 0.1 % within ``patience`` iterations.
 
@@ -42,7 +45,7 @@ class Search:
 
     optimiser: Literal["lbfgs", "adam"] = "lbfgs"
     iterations: int = 1000
-    levels: tuple[float, ...] = (0.0625, 0.125, 0.25, 0.5, 1.0)
+    levels: tuple[float, ...] = ()
     soft: tuple[float, ...] = (math.inf,)
     restarts: int = 3
     spread: float = 0.1
@@ -57,12 +60,11 @@ class Search:
         for name in ("iterations", "restarts", "patience", "workers"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1: {getattr(self, name)}")
-        if not self.levels or any(not 0 < level <= 1 for level in self.levels) or self.levels[-1] != 1:
+        if self.levels and (any(not 0 < level <= 1 for level in self.levels) or self.levels[-1] != 1):
             raise ValueError(f"levels must lie in (0, 1] and end with 1: {self.levels}")
-        if len(self.soft) not in (1, len(self.levels)) or any(not beta > 0 for beta in self.soft):
-            raise ValueError(
-                f"soft must be one positive slope, or one for each of {len(self.levels)} levels: {self.soft}"
-            )
+        count = len(self.levels or COARSE_TO_FINE)
+        if len(self.soft) not in (1, count) or any(not beta > 0 for beta in self.soft):
+            raise ValueError(f"soft must be one positive slope, or one for each of {count} levels: {self.soft}")
 
 
 @dataclass(frozen=True)
@@ -110,6 +112,8 @@ def search(
     ``stop`` is asked now and then; when it says yes the state is saved and what was found so far is returned.
     """
     begun = time.perf_counter()
+    if not how.levels:
+        how = replace(how, levels=(1.0,) if problem.twin.smooth else COARSE_TO_FINE)
     starts = [_start(problem, how, seed, restart) for restart in range(how.restarts)]
     gradients = problem.check_gradient(starts[0] + 1e-3 * _noise(problem, seed, -1))
     paths = [None if checkpoint is None else checkpoint / f"restart-{i:02d}.safetensors" for i in range(how.restarts)]

@@ -135,6 +135,12 @@ class Twin(nn.Module):
             if isinstance(part, _Convolution | _Norm):
                 part.fixed = fixed
 
+    @property
+    def smooth(self) -> bool:
+        """Whether no layer has kinks, so that the simulated update is a smooth function of the image."""
+        kinked = (_Relu, nn.LeakyReLU, nn.ReLU6, nn.PReLU, nn.Hardtanh, nn.MaxPool2d, nn.AdaptiveMaxPool2d)
+        return not any(isinstance(part, kinked) for part in self.network.modules())
+
     def soften(self, beta: float) -> None:
         """Set the slope of every ReLU's soft step; infinity is the exact one."""
         for part in self.network.modules():

@@ -1,10 +1,8 @@
-"""From what a server holds to images: reads what can be read exactly, then searches for the rest."""
+"""From what a server holds to a problem for `search`: reads what can be read exactly, and leaves the rest unknown."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import torch
@@ -14,7 +12,6 @@ from leakline.attacks.inversion.canvas import Canvas
 from leakline.attacks.inversion.exposed import exposed
 from leakline.attacks.inversion.objective import Evidence, Terms, restore_labels
 from leakline.attacks.inversion.problem import Problem
-from leakline.attacks.inversion.search import Found, Progress, Search, search, silent
 from leakline.attacks.inversion.simulate import Recipe
 from leakline.attacks.inversion.statistics import Reading, inverse, shares
 from leakline.attacks.inversion.twin import Twin
@@ -116,19 +113,6 @@ def problem_of(
         Evidence(change, observed, weights, inputs), terms,
         Canvas(prior, seen.examples, channels), classes, found,
     )  # fmt: skip
-
-
-def invert(
-    problem: Problem,
-    how: Search,
-    *,
-    seed: int = 0,
-    progress: Progress = silent,
-    checkpoint: Path | None = None,
-    stop: Callable[[], bool] = lambda: False,
-) -> Found:
-    """Search for the images of a problem (see `search`)."""
-    return search(problem, how, seed=seed, progress=progress, checkpoint=checkpoint, stop=stop)
 
 
 def audible(change: dict[str, Tensor], weights: dict[str, Tensor]) -> dict[str, Tensor]:
