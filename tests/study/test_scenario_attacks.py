@@ -94,9 +94,9 @@ def test_workers_see_the_same_batches(tmp_path):
 
 
 def test_batches_of_a_client_that_is_not_there_are_refused_before_training():
+    wrong = parse(FILE.replace("client-2", "client-9")).cells[0].federation()
     with pytest.raises(StudyError, match="client-9"):
-        cell = parse(FILE.replace("client-2", "client-9")).cells[0]
-        check_cell(cell.federation(), {})
+        check_cell(wrong, {})
     with pytest.raises(StudyError, match="batches"):
         parse(FILE.replace("client-2 = 5", "client-2 = 0"))
 

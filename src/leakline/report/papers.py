@@ -6,12 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from leakline.errors import LeaklineError
-from leakline.report import paper_003, paper_004_figures
+from leakline.report import paper_001_charts, paper_003, paper_004_figures
 from leakline.report.charts import Chart
 from leakline.report.tables import STUDIES
 
 CHARTS: dict[str, Callable[[Path], dict[str, Chart]]] = {
     "fedper": paper_003.charts,
+    "gradient-inversion": paper_001_charts.charts,
     "intermediaries": paper_004_figures.charts,
 }
 

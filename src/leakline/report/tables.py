@@ -11,6 +11,7 @@ from leakline.errors import LeaklineError
 from leakline.report.clients import clients
 from leakline.report.paper_000 import TABLES as PAPER_000
 from leakline.report.paper_000_figures import TABLES as PAPER_000_FIGURES
+from leakline.report.paper_001 import TABLES as PAPER_001
 from leakline.report.paper_002 import TABLES as PAPER_002
 from leakline.report.paper_003 import TABLES as PAPER_003
 from leakline.report.paper_004 import TABLES as PAPER_004
@@ -161,6 +162,7 @@ TABLES: dict[str, Callable[[Path], Table]] = {
     "utility": utility,
     **PAPER_000,
     **PAPER_000_FIGURES,
+    **PAPER_001,
     **PAPER_002,
     **PAPER_003,
     **PAPER_004,
@@ -189,6 +191,7 @@ STUDIES = {
     "client-inference": "metric-privacy",
     "fedper": "fedper",
     "fedper-split": "fedper",
+    "gradient-inversion": "gradient-inversion",
     "intermediaries": "intermediaries",
     "ldp-audit": "ldp-audit",
     "metric-privacy": "metric-privacy",

@@ -53,7 +53,7 @@ def attacked(world, tmp_path_factory):
 def test_it_reads_ssim_psnr_and_rdlv_of_each_attacked_client_and_over_all(attacked):
     _, _, found = attacked
     by = {(r.measure, r.client): r for r in found}
-    assert {m for m, _ in by} == {"ssim", "psnr", "rdlv"}
+    assert {m for m, _ in by} == {"ssim", "psnr", "rdlv", "iip", "iip-exact", "cosine"}
     for client in ("one", "other"):
         leak = by["rdlv", client]
         assert leak.value > 0
@@ -140,6 +140,7 @@ def test_what_cannot_be_attacked_is_refused_before_training(world):
 
     refuse("most_images = 4", clients=("many",), most_images=4)
     refuse("no client 'nobody'", clients=("nobody",))
+    refuse("cannot be read", embedding="nowhere.safetensors")
     refuse("round 3 of 1", rounds=(3,))
     refuse("the model has none", replace(world, model=SmallCNN((8,), 8)))
     refuse("only SGD", replace(world, plan=Plan(optimiser="adam")))

@@ -18,6 +18,7 @@ from leakline.attacks.inversion.search import Search, search
 from leakline.attacks.inversion.statistics import Reading as Inverse
 from leakline.errors import StudyError
 from leakline.federation import Federation, Keep
+from leakline.leakage.embedding import load
 from leakline.privacy import Seat
 from leakline.readings import Reading
 from leakline.views import ServerView, need_single_updates
@@ -94,6 +95,8 @@ class GradientInversion:
     ``variant`` names settings of the engine (see `VARIANTS`); ``iterations``, ``restarts`` and ``workers`` override
     theirs (0: as they are). ``rounds`` are attacked, for ``clients`` (all, if none are named) whose images are not more
     than ``most_images``. ``reading``: the exact K-step inverse of running averages, or the paper's one-step formula.
+    ``embedding``: weights (safetensors) of the network that looks for reconstructions among all images; without them
+    one is trained on the server's public images.
 
     What the attacker may lack:
       checkpoint  "right": the weights that were sent; "wrong": another random model's
@@ -119,6 +122,7 @@ class GradientInversion:
     rate: Literal["known", "unknown"] = "known"
     grey: bool = True
     most_images: int = 32
+    embedding: str = ""
     seed: int = 0
     seat: ClassVar[Seat] = Seat.SERVER
 
@@ -189,6 +193,8 @@ class GradientInversion:
                 'use norm = "batch", or variant = "geiping" or "dlg", or statistics = "none"',
             )
         scene.prior_of(federation, self.prior, self.grey, self.seed)
+        if self.embedding:
+            load(self.embedding, federation.task.shape)
 
     def _targets(self, federation: Federation) -> tuple[str, ...]:
         names = self.clients or tuple(federation.clients)
@@ -214,7 +220,8 @@ class GradientInversion:
                 )  # fmt: skip
                 folder = lab.run.media / self._name / f"round-{index:04d}" / update.client
                 hints = Hints(prior, update.client, index, wrong, folder / "search")
-                yield Challenge(view, hints, scene.truth(federation, update.client, index, prior, folder, self.seed))
+                secret = scene.truth(federation, update.client, index, prior, folder, self.seed, self.embedding)
+                yield Challenge(view, hints, secret)
 
     @property
     def _name(self) -> str:

@@ -1,17 +1,35 @@
-"""How much a reconstruction shows: SSIM, PSNR, RDLV with its null, and the pictures themselves."""
+"""How much a reconstruction shows: SSIM, PSNR, RDLV with its null, and whether it gives its source away (IIP)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from leakline.leakage.images import assign, bootstrap_interval, p_value, pairwise_ssim, psnr, rdlv_max, rdlv_null
+from leakline.attacks.inversion import media
+from leakline.leakage.embedding import embed
+from leakline.leakage.images import (
+    Identification,
+    assign,
+    bootstrap_interval,
+    iip,
+    iip_exact,
+    p_value,
+    pairwise_ssim,
+    psnr,
+    rdlv,
+    rdlv_max,
+    rdlv_null,
+)
+from leakline.leakage.lineup import Pool
+from leakline.randomness import Stream
 from leakline.readings import Reading
+
+_LOOKED = "; too small: which image each stands for was settled by looking at the reconstructions"
 
 
 @dataclass(frozen=True)
@@ -27,7 +45,11 @@ class Guess:
 
 @dataclass(frozen=True)
 class Truth:
-    """The images of one turn, the prior, sets of public images [sets, N, C, H, W], and where pictures go."""
+    """The images of one turn, the prior, sets of public images [sets, N, C, H, W], and where pictures go.
+
+    ``pool``: images to look for the source among; without it ``unread`` says why there is none. ``noise``: how much of
+    it the defence adds, in the defence's own unit.
+    """
 
     images: Tensor
     prior: Tensor
@@ -35,47 +57,168 @@ class Truth:
     client: str
     index: int
     media: Path
+    pool: Pool | None = None
+    noise: float = 0.0
+    unread: str = ""
 
 
 def readings(guesses: Sequence[Guess], secrets: Sequence[Truth]) -> list[Reading]:
-    """Per client and round, then over all of them.
+    """Per client and round, then over all of them; writes the pictures.
 
     RDLV takes for every true image the best of all reconstructions (as the paper), so luck grows with their number:
     ``chance`` is the mean of the same maximum over decoys, reconstructions of *other* turns where their number fits
     and sets of public images, and the note says how often decoys did as well.
+
+    IIP looks for each reconstruction's nearest image (cosine in an embedding) among all clients' training images and
+    the server's public ones. ``iip``: it is one of the client's; ``iip-exact``: it is the very image. ``cosine`` is
+    the mean cosine to the nearest, its chance what public images reach among the others. Intervals are percentile
+    bootstraps over images (1,000 draws, 95 %), where there are several.
     """
     found: list[Reading] = []
-    every: list[float] = []
+    whole = _Whole()
     for place, (guess, secret) in enumerate(zip(guesses, secrets, strict=True)):
-        scores = pairwise_ssim(secret.images, guess.images)
-        pairs = assign(scores)  # one truth for each reconstruction
-        mine = torch.tensor([float(scores[t, i]) for i, t in enumerate(pairs.tolist()) if t >= 0])
-        peak = torch.stack(
-            [psnr(secret.images[t : t + 1], guess.images[i : i + 1])[0] for i, t in enumerate(pairs.tolist())]
-        )
-        known = pairwise_ssim(secret.images, secret.prior)[:, 0]
+        pairs = paired(guess, secret)
         leak = rdlv_max(secret.images, guess.images, secret.prior)
         null = _null(place, guesses, secrets)
-        luck = None if null is None else float(null.mean())
-        note = f"{guess.iterations} iterations, {guess.seconds / 60:.1f} min"
-        if guess.exposed:
-            note += f"; input of {guess.exposed[0]} read exactly"
-        where = {"client": secret.client, "round": secret.index, "better": "lower"}
-        found.append(Reading("ssim", float(mine.mean()), n=len(mine), chance=float(known.mean()), note=note, **where))  # type: ignore[arg-type]
-        found.append(Reading("psnr", float(peak.mean()), n=len(peak), **where))  # type: ignore[arg-type]
+        peak = psnr(secret.images[[p.truth for p in pairs]], guess.images[[p.made for p in pairs]])
         told = "" if null is None else f"p = {p_value(float(leak.mean()), null.mean(1)):.3g} against {len(null)} decoys"
-        found.append(Reading("rdlv", float(leak.mean()), n=len(leak), chance=luck, note=told, **where))  # type: ignore[arg-type]
-        every += leak.tolist()
-        save(secret, guess, mine)
-    rng = np.random.default_rng(len(every))
-    low, high = bootstrap_interval(np.array(every), rng=rng) if len(every) > 1 else (None, None)
-    found.append(
-        Reading(
-            "rdlv", float(np.mean(every)), low, high, len(every), chance=0.0, better="lower",
-            note="mean over attacked images; above 0: nearer to the truth than the prior was",
+        turn = _Turn(secret)
+        prior = float(np.mean([p.prior for p in pairs]))
+        found += [
+            turn.line("ssim", [p.ssim for p in pairs], prior, _effort(guess, secret)),
+            Reading("psnr", float(peak.mean()), n=len(peak), client=secret.client, round=secret.index, better="lower"),
+            turn.line("rdlv", leak.tolist(), None if null is None else float(null.mean()), told),
+        ]
+        whole.add("ssim", secret, [p.truth for p in pairs], [p.ssim for p in pairs])
+        whole.add("prior", secret, [p.truth for p in pairs], [p.prior for p in pairs])
+        whole.add("rdlv", secret, range(len(leak)), leak.tolist())
+        scene = media.Scene(secret.media, secret.client, secret.index, secret.noise)
+        media.save(scene, secret.images, secret.prior, guess.images, pairs)
+        if secret.pool is not None:
+            found += _identify(turn, secret.pool, guess, pairs, whole, scene)
+    return found + whole.lines()
+
+
+def paired(guess: Guess, secret: Truth) -> list[media.Pair]:
+    """Which true image each reconstruction stands for: one-to-one with the largest sum of SSIM."""
+    scores = pairwise_ssim(secret.images, guess.images)
+    pairs = [(t, i) for i, t in enumerate(assign(scores).tolist()) if t >= 0]
+    rows, columns = [t for t, _ in pairs], [i for _, i in pairs]
+    known = pairwise_ssim(secret.images, secret.prior)[:, 0]
+    gain = rdlv(secret.images[rows], guess.images[columns], secret.prior)
+    return [
+        media.Pair(t, i, float(scores[t, i]), float(known[t]), float(g))
+        for t, i, g in zip(rows, columns, gain, strict=True)
+    ]
+
+
+def _identify(
+    turn: _Turn, pool: Pool, guess: Guess, pairs: Sequence[media.Pair], whole: _Whole, scene: media.Scene
+) -> list[Reading]:
+    """IIP in both variants and cosine; the points are written too."""
+    secret = turn.secret
+    line_up = pool.lineup(secret.client, secret.images)
+    made = embed(pool.network, guess.images)
+    kept = made[[p.made for p in pairs]]
+    rng = Stream(0, secret.index, secret.client, "gradient-inversion/iip").numpy()
+    same = iip(made, line_up.features, line_up.owners, secret.client, rng=rng)
+    exact = iip_exact(kept, line_up.features, line_up.places[[p.truth for p in pairs]], rng=rng)
+    media.save_points(scene, line_up.features[line_up.places], embed(pool.network, secret.prior), made)
+    size = f"{len(line_up.owners)} images"
+    own = np.array([owner == secret.client for owner in line_up.owners])
+    looked = _LOOKED if len(secret.images) > 1 else ""
+    hits = first_hits(same.nearest.numpy(), own)
+    right = (exact.nearest == line_up.places[[p.truth for p in pairs]]).double().tolist()
+    whole.add("iip", secret, range(len(hits)), hits, same)
+    whole.add("iip-exact", secret, [p.truth for p in pairs], right, exact)
+    whole.add("cosine", secret, range(len(hits)), same.cosine.tolist())
+    whole.near = pool.near
+    return [
+        turn.line("iip", hits, same.chance, f"p = {same.p_value:.3g} by permutation of {size}"),
+        turn.line("iip-exact", right, exact.chance, f"p = {exact.p_value:.3g} by permutation of {size}{looked}"),
+        turn.line("cosine", same.cosine.tolist(), pool.near, f"to the nearest of {size}"),
+    ]
+
+
+def first_hits(nearest: np.ndarray, own: np.ndarray) -> list[float]:
+    """1 for a reconstruction that is the first to have its nearest image, if that is the client's; IIP is the mean."""
+    first = np.zeros(len(nearest), dtype=bool)
+    first[np.unique(nearest, return_index=True)[1]] = True
+    return (first & own[nearest]).astype(float).tolist()  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """Writes lines about one client in one round."""
+
+    secret: Truth
+
+    def line(self, measure: str, values: Sequence[float], chance: float | None, note: str) -> Reading:
+        rng = Stream(0, self.secret.index, self.secret.client, f"gradient-inversion/bootstrap/{measure}").numpy()
+        low, high = _interval(values, rng)
+        return Reading(
+            measure, float(np.mean(values)), low, high, len(values), client=self.secret.client,
+            round=self.secret.index, chance=chance, better="lower", note=note,
+        )  # fmt: skip
+
+
+@dataclass
+class _Whole:
+    """Collects what was read of every image, over rounds and clients."""
+
+    values: dict[str, dict[tuple[str, int], list[float]]] = field(default_factory=dict)
+    identified: dict[str, list[tuple[int, Identification]]] = field(default_factory=dict)
+    near: float | None = None
+
+    def add(
+        self, measure: str, secret: Truth, images: Sequence[int], values: Sequence[float],
+        found: Identification | None = None,
+    ) -> None:  # fmt: skip
+        mine = self.values.setdefault(measure, {})
+        if found is not None:
+            self.identified.setdefault(measure, []).append((len(values), found))
+        for image, value in zip(images, values, strict=True):
+            mine.setdefault((secret.client, image), []).append(value)
+
+    def lines(self) -> list[Reading]:
+        """Over all images; several rounds of one image are no independent ones and are averaged first."""
+        if not self.values:
+            return []
+        prior = float(np.mean([np.mean(v) for v in self.values["prior"].values()]))
+        found = [
+            self._line("ssim", prior, "mean over attacked images; chance is the prior's"),
+            self._line("rdlv", 0.0, "mean over attacked images; above 0: nearer to the truth than the prior was"),
+        ]
+        for measure, turns in self.identified.items():
+            share = np.array([count for count, _ in turns], dtype=np.float64)
+            share /= share.sum()
+            null = share @ np.stack([one.null for _, one in turns])
+            observed, chance = (float(x) for x in share @ np.array([[one.score, one.chance] for _, one in turns]))
+            note = f"over attacked images; p = {p_value(observed, null):.3g} by permutation"
+            if measure == "iip-exact" and any(count > 1 for count, _ in turns):
+                note += _LOOKED
+            found.append(self._line(measure, chance, note))
+        if self.identified:
+            found.append(self._line("cosine", self.near, "to the nearest, mean over attacked images"))
+        return found
+
+    def _line(self, measure: str, chance: float | None, note: str) -> Reading:
+        values = [float(np.mean(v)) for v in self.values[measure].values()]
+        low, high = _interval(values, Stream(0, -1, "all", f"gradient-inversion/bootstrap/{measure}").numpy())
+        return Reading(
+            measure, float(np.mean(values)), low, high, len(values), chance=chance, better="lower", note=note
         )
-    )  # fmt: skip
-    return found
+
+
+def _interval(values: Sequence[float], rng: np.random.Generator) -> tuple[float | None, float | None]:
+    return bootstrap_interval(np.asarray(values), rng=rng) if len(values) > 1 else (None, None)
+
+
+def _effort(guess: Guess, secret: Truth) -> str:
+    note = f"{guess.iterations} iterations, {guess.seconds / 60:.1f} min"
+    if guess.exposed:
+        note += f"; input of {guess.exposed[0]} read exactly"
+    return f"{note}; no IIP: {secret.unread}" if secret.unread else note
 
 
 def _null(place: int, guesses: Sequence[Guess], secrets: Sequence[Truth]) -> Tensor | None:
@@ -94,19 +237,3 @@ def _null(place: int, guesses: Sequence[Guess], secrets: Sequence[Truth]) -> Ten
 def _share(a: Tensor, b: Tensor) -> bool:
     """Whether two clients hold an image in common (paper 001's clients 1 and 9 do)."""
     return any(torch.equal(one, other) for one in a for other in b)
-
-
-def save(secret: Truth, guess: Guess, scores: Tensor) -> None:
-    """The arrays as .npy and a strip of pictures (truth, prior, reconstruction) as .png."""
-    secret.media.mkdir(parents=True, exist_ok=True)
-    for name, images in (("truth", secret.images), ("prior", secret.prior), ("reconstruction", guess.images)):
-        np.save(secret.media / f"{name}.npy", images.numpy().astype(np.float32), allow_pickle=False)
-    from PIL import Image
-
-    rows = [
-        torch.cat([secret.images[i], secret.prior[0], guess.images[i]], dim=-1)
-        for i in range(min(len(secret.images), len(guess.images), 8))
-    ]
-    pixels = (torch.cat(rows, dim=-2).clamp(0, 1) * 255).round().to(torch.uint8).numpy()
-    picture = Image.fromarray(pixels[0] if pixels.shape[0] == 1 else pixels.transpose(1, 2, 0))
-    picture.save(secret.media / "strip.png")

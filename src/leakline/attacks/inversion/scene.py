@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from leakline.attacks.inversion.judge import Truth
-from leakline.data.base import Data
+from leakline.data.base import Data, Task
 from leakline.data.phantoms import Phantoms
-from leakline.errors import StudyError
+from leakline.defences import Defence
+from leakline.errors import DataError, StudyError
 from leakline.federation import Federation, initial_weights
+from leakline.leakage.embedding import load, trained
+from leakline.leakage.lineup import Pool, pool_of
 from leakline.randomness import Stream
 from leakline.weights import Weights
 
@@ -62,16 +66,97 @@ def other_weights(federation: Federation) -> Weights:
     return initial_weights(replace(federation, seed=federation.seed + 7919))
 
 
-def truth(federation: Federation, client: str, index: int, prior: Tensor, media: Path, seed: int) -> Truth:
-    """What the examiner knows of one attacked turn, with sets of public images to measure luck by."""
+def truth(
+    federation: Federation, client: str, index: int, prior: Tensor, media: Path, seed: int, embedding: str = ""
+) -> Truth:
+    """What the examiner knows of one attacked turn, with sets of public images to measure luck by.
+
+    ``embedding``: a safetensors file with weights of the network that looks for nearest images; without one, a network
+    is trained on the public images (once for all turns, attacks and defences that share their data).
+    """
     data = federation.clients[client].train
     images = data.inputs(slice(None))
     channels = images.shape[1]
-    pool = public(federation)
+    shown = public(federation)
     decoys: Tensor | None = None
-    if pool is not None and len(pool) >= len(data):
+    if shown is not None and len(shown) >= len(data):
         rng = Stream(seed, index, client, "gradient-inversion/decoys").numpy()
-        sets = min(DECOYS, len(pool)) if len(data) == 1 else DECOYS // 4
-        rows = [rng.choice(len(pool), len(data), replace=False) for _ in range(sets)]
-        decoys = torch.stack([pool.take(r).inputs(slice(None)) for r in rows])
-    return Truth(images, prior.expand(1, channels, *prior.shape[2:]), decoys, client, index, media)
+        sets = min(DECOYS, len(shown)) if len(data) == 1 else DECOYS // 4
+        rows = [rng.choice(len(shown), len(data), replace=False) for _ in range(sets)]
+        decoys = torch.stack([shown.take(r).inputs(slice(None)) for r in rows])
+    pool, unread = lineup(federation, seed, embedding)
+    return Truth(
+        images, prior.expand(1, channels, *prior.shape[2:]), decoys, client, index, media, pool,
+        noise_of(federation.defences), unread,
+    )  # fmt: skip
+
+
+def lineup(federation: Federation, seed: int, embedding: str = "") -> tuple[Pool | None, str]:
+    """The images that sources are looked for among, or why there are none.
+
+    All clients' training images and the server's public ones. (Paper 001 adds the clients' validation images and counts
+    them as the client's; nobody inverts those, and public ones keep the pool large where clients hold one image each.)
+    """
+    if not embedding and public(federation) is None:
+        return None, "the server has no public images to train an embedding network on"
+    try:
+        return _pool(_Shared(_task_print(_Held(federation.task)), federation), seed, embedding), ""
+    except DataError as error:
+        if embedding:  # asked for by name: not a thing to do without in silence
+            raise
+        return None, error.what
+
+
+def noise_of(defences: tuple[Defence, ...]) -> float:
+    """How much noise a stack adds, in its own unit: sigma0 or the noise multiplier; 0 where nothing is added."""
+    said = [getattr(d, name, 0.0) for d in defences for name in ("sigma0", "noise_multiplier")]
+    return max((float(value) for value in said), default=0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class _Held:
+    """A task by identity, so that its bytes are hashed once."""
+
+    task: Task
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Held) and other.task is self.task
+
+    def __hash__(self) -> int:
+        return id(self.task)
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """A federation by its data alone: cells that differ in defence or model share what is made of them."""
+
+    print: str
+    federation: Federation = field(compare=False)
+
+
+@lru_cache(maxsize=4)
+def _task_print(held: _Held) -> str:
+    task = held.task
+    parts = [*((c.name, c.train) for c in task.clients), ("", task.validation), ("", task.test)]
+    return " ".join(f"{name}:{data.fingerprint()}" for name, data in parts if data is not None)
+
+
+@lru_cache(maxsize=2)
+def _pool(shared: _Shared, seed: int, embedding: str) -> Pool:
+    federation = shared.federation
+    shown = public(federation)
+    held = {client.name: client.train for client in federation.task.clients}
+    network: nn.Module
+    if embedding:
+        network = load(embedding, federation.task.shape)
+    else:
+        assert shown is not None  # the caller looked
+        network = _network(_Shared(shown.fingerprint(), federation), seed)
+    return pool_of(network, held, shown, seed=seed)
+
+
+@lru_cache(maxsize=4)
+def _network(shared: _Shared, seed: int) -> nn.Module:
+    shown = public(shared.federation)
+    assert shown is not None
+    return trained(shown, seed=seed)

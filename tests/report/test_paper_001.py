@@ -1,0 +1,471 @@
+"""Paper 001's tables from a small store made by hand, against numbers worked out by hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import torch
+
+from leakline.cards import Card, Promise
+from leakline.leakage.images import bootstrap_interval
+from leakline.messages import Round, Update
+from leakline.readings import Reading
+from leakline.report import paper_001, paper_001_charts, paper_001_figures, paper_001_noise, paper_001_plane
+from leakline.report import paper_001_printed as printed
+from leakline.report.interactive import as_json
+from leakline.report.paper_001_claims import headline, side
+from leakline.report.paper_001_means import ONE_IMAGE, Measured, measured, paired
+from leakline.report.paper_001_store import turns
+from leakline.report.papers import charts_for
+from leakline.report.render import FORMS, render
+from leakline.report.tables import TABLES, paper_tables, save_all
+from leakline.study.describe import FORMAT
+from leakline.study.store import Store, append
+from leakline.weights import Entry, Layout, Weights
+
+NAMES = [name for name in TABLES if name.startswith("gradient-inversion/")]
+FILTER = "leakline.defences.percentile_gaussian:PercentileGaussian"
+PRIVATE = "leakline.defences.dp_sgd:DpSgd"
+
+
+@dataclass(frozen=True)
+class Got:
+    """What an attack got from one client: SSIM, the prior's, RDLV, its null, p; n images with an interval of +-0.1."""
+
+    client: str
+    ssim: float
+    prior: float
+    rdlv: float
+    null: float = -0.1
+    p: float = 0.01
+    n: int = 1
+    round: int = 0
+    iip: tuple[float, float, float] | None = None
+
+    def readings(self, attack: str) -> list[Reading]:
+        where: dict[str, Any] = {"client": self.client, "round": self.round, "better": "lower", "by": attack}
+        ends = [(v - 0.1, v + 0.1) if self.n > 1 else (None, None) for v in (self.ssim, self.rdlv)]
+        note = f"p = {self.p:g} against 99 decoys"
+        found = [
+            Reading("ssim", self.ssim, *ends[0], n=self.n, chance=self.prior, note="120 iterations, 0.5 min", **where),
+            Reading("psnr", 20.0, n=self.n, **where),
+            Reading("rdlv", self.rdlv, *ends[1], n=self.n, chance=self.null, note=note, **where),
+        ]
+        if self.iip is not None:
+            score, exact, cosine = self.iip
+            told = "p = 0.002 by 1000 permutations"
+            found += [
+                Reading("iip", score, n=self.n, chance=0.05, note=told, **where),
+                Reading("iip-exact", exact, n=self.n, chance=0.01, note=told, **where),
+                Reading("cosine", cosine, n=self.n, chance=0.6, **where),
+            ]
+        return found
+
+
+class Maker:
+    """Writes a store cell by cell through the project's own `Store` and `Run`."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.store = root, Store(root)
+        self.cells: list[dict[str, Any]] = []
+
+    def add(
+        self,
+        scenario: str,
+        defence: str,
+        stack: Sequence[Mapping[str, Any]] = (),
+        got: Mapping[str, Sequence[Got]] | None = None,
+        accuracy: float = 0.9,
+        epsilon: float | None = None,
+        seed: int = 0,
+        sizes: Mapping[str, int] | None = None,
+        model: str = "leakline.models.resnet:ResNet",
+    ) -> Any:
+        key = f"run{len(self.cells):04d}"
+        run = self.store.run(key)
+        clients = {name: n for found in (got or {}).values() for name, n in ((g.client, g.n) for g in found)}
+        sizes = sizes or clients
+        federation = {
+            "task": {"clients": {c: {"train": f"data:{scenario}-{seed}-{c}"} for c in sizes}},
+            "model": {"use": model}, "plan": {"batch": 4, "epochs": 1, "learning_rate": 0.1, "decay_every": 2},
+            "batches": [["client-5", 8]], "defences": list(stack), "rounds": 1,
+        }  # fmt: skip
+        partition = [{"name": c, "counts": [n, 0], "train": n, "test": 0} for c, n in sizes.items()]
+        partition.append({"name": "server: test", "counts": [30, 70], "train": 0, "test": 100})
+        run.open({"federation": federation, "partition": partition})
+        ends = Reading("accuracy", accuracy, accuracy - 0.05, accuracy + 0.05, 100, round=0)
+        append(run.path / "readings.jsonl", [Reading("accuracy", 0.1, n=100, round=0).line(), ends.line()])
+        for attack, found in (got or {}).items():
+            lines = [reading for one in found for reading in one.readings(attack)]
+            whole = Reading("rdlv", 9.0, 8.0, 9.5, len(lines), by=attack, chance=0.0, better="lower")
+            run.add_attack(f"{attack}-0000abcd", [*lines, whole])
+        promise = Promise("DpSgd", "record", epsilon=epsilon, delta=1e-5) if epsilon else Promise("none", reason="none")
+        run.finish("finished", card=Card(f"{scenario} {defence}", (promise,)).as_dict())
+        self.cells.append({"labels": {"scenario": scenario, "defence": defence, "seed": seed}, "run": key})
+        return run
+
+    def done(self, name: str = "gradient-inversion") -> Path:
+        grid = {"format": FORMAT, "name": name, "title": "made by hand", "delta": 1e-5, "notes": []}
+        self.store.write_study("", {**grid, "cells": self.cells})
+        return self.root
+
+
+OURS = [Got("client-1", 0.6, 0.4, 0.5, p=0.01), Got("client-2", 0.5, 0.5, 0.0, p=0.5), Got("client-3", 0.7, 0.5, 0.4)]
+GEIPING = [Got("client-1", 0.3, 0.4, -0.25), Got("client-2", 0.4, 0.5, -0.2), Got("client-3", 0.6, 0.5, 0.2)]
+SIZES = {"client-1": 8, "client-3": 128, "client-5": 8, "client-9": 1}
+
+
+def keep(run: Any, index: int, client: str, weights: Sequence[float]) -> None:
+    """Two weights and one buffer, which no norm may count."""
+    layout = Layout((Entry("w", (2,)), Entry("mean", (1,), buffer=True)))
+    sent = Weights(layout, torch.zeros(3))
+    update = Update(client, Weights(layout, torch.tensor([*weights, 100.0])), examples=1, steps=3)
+    run.keep(Round(index, sent, (update,), (client,), (), sent))
+
+
+def embed(run: Any, client: str, rows: Mapping[str, Sequence[Sequence[float]]]) -> None:
+    folder = run.media / "gradient-inversion-0000abcd" / "round-0000" / client
+    folder.mkdir(parents=True)
+    vectors = np.array([v for some in rows.values() for v in some], dtype=np.float32)
+    np.save(folder / "embedding.npy", vectors, allow_pickle=False)
+    kinds = [kind for kind, some in rows.items() for _ in some]
+    (folder / "embedding.json").write_text(json.dumps({"kind": kinds, "client": client, "round": 0, "noise": 0.0}))
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    maker = Maker(tmp_path_factory.mktemp("store") / "inversion")
+    maker.add("one-image", "none", got={"geiping": GEIPING, "grad+bn": OURS, "no-statistics": GEIPING[:1]})
+    smooth = [Got("client-1", 0.95, 0.4, 1.375)]
+    maker.add("smooth", "none", got={"grad+bn": smooth, "dlg": smooth}, model="leakline.models.small:SmallCNN")
+    few = [Got("client-1", 0.6, 0.4, 0.5), Got("client-2", 0.45, 0.5, -0.1, n=2), Got("client-4", 0.3, 0.5, -0.4, n=8)]
+    maker.add("images", "none", got={"grad+bn": few})
+    maker.add("steps-1", "none", got={"grad+bn": OURS})
+    maker.add("steps-4", "none", got={"grad+bn": GEIPING})
+    first = {0: (0.5, 0.30, 1.0), 5: (0.45, 0.15, 1.0), 10: (0.3, -0.2, 0.0)}
+    for sigma0, (ssim, rdlv, iip) in first.items():
+        got = [
+            Got("client-9", ssim, 0.4, rdlv, iip=(iip, iip, 0.9)),
+            Got("client-1", 0.3, 0.5, -0.4, n=8, iip=(0.05, 0.0, 0.7)),
+        ]
+        stack = [{"use": FILTER, "sigma0": float(sigma0)}]
+        run = maker.add("nine-clients", f"sigma0-{sigma0}", stack, {"grad+bn": got}, 0.9 - sigma0 / 20, sizes=SIZES)
+        if sigma0 == 0:
+            keep(run, 0, "client-9", (3.0, 4.0))
+        lost = [[0.0, 1.0, sigma0 / 10]] * 2
+        embed(
+            run,
+            "client-1",
+            {"original": [[1.0, 0.0, 0.1], [0.9, 0.1, 0.0]], "prior": [[0.5] * 3], "reconstruction": lost},
+        )
+    maker.add("nine-clients", "fedbn", [{"use": "x:FedBN"}], {"grad+bn": [Got("client-9", 0.42, 0.4, 0.05)]}, 0.8)
+    late = [Got("client-9", 0.5, 0.4, 0.25), Got("client-9", 0.6, 0.4, 0.5, round=2)]
+    maker.add("fundus", "none", got={"grad+bn": OURS})
+    keep(maker.add("phase", "none", got={"grad+bn": late}, sizes=SIZES), 2, "client-9", (0.6, 0.8))
+    maker.add("dp-sgd", "none", got={"no-statistics": OURS})
+    noisy = [{"use": PRIVATE, "noise_multiplier": 0.5, "clip": 1.0}]
+    maker.add("dp-sgd", "dp-sgd-0.5", noisy, {"no-statistics": GEIPING}, 0.6, epsilon=12.5)
+    return maker.done()
+
+
+def row_of(table: Any, *start: Any) -> dict[str, Any]:
+    """The one row that begins so, by column."""
+    found = [row for row in table.rows if row[: len(start)] == start]
+    assert len(found) == 1, [row[:4] for row in table.rows]
+    return dict(zip(table.columns, found[0], strict=True))
+
+
+def test_figure_3_averages_over_images_with_a_bootstrap_interval_and_both_baselines(root: Path):
+    table = paper_001.figure_3(root)
+    assert [row[0] for row in table.rows] == ["grad+bn", "geiping", "no-statistics"]
+    ours = row_of(table, "grad+bn")
+    assert ours["SSIM"] == pytest.approx(0.6)
+    assert ours["SSIM of the prior"] == pytest.approx(1.4 / 3)
+    assert ours["RDLV"] == pytest.approx(0.3)
+    assert ours["null of RDLV"] == pytest.approx(-0.1)
+    assert (ours["n"], ours["iterations"], ours["minutes"]) == (3, 120, 0.5)
+    assert ours["p of single updates"] == "0.01 to 0.5; at most 0.05 in 2 of 3"
+    low, high = bootstrap_interval(np.array([0.5, 0.0, 0.4]), rng=np.random.default_rng(0))
+    assert ours["RDLV 95 %"] == f"[{low:.3f}, {high:.3f}]"
+    alone = row_of(table, "no-statistics")
+    assert alone["RDLV 95 %"] == alone["SSIM 95 %"] == ONE_IMAGE
+    assert alone["p of single updates"] == "0.01"
+    assert "no proof of safety" in table.note
+
+
+def test_networks_stand_side_by_side_and_differences_are_paired(root: Path):
+    table = paper_001.networks(root)
+    assert {row[1] for row in table.rows} == {"ResNet", "SmallCNN"}
+    assert row_of(table, "one-image", "ResNet", "client-2", "geiping")["SSIM"] == 0.4
+    assert row_of(table, "smooth", "SmallCNN", "mean over images", "dlg")["SSIM"] == 0.95
+    assert not [row for row in table.rows if row[3] == "no-statistics"]
+    gaps = paper_001.differences(root)
+    ssim, rdlv = (
+        row_of(gaps, "one-image", "ResNet", "geiping", "SSIM"),
+        row_of(gaps, "one-image", "ResNet", "geiping", "RDLV"),
+    )
+    assert ssim["difference"] == pytest.approx(0.5 / 3)
+    assert rdlv["difference"] == pytest.approx((0.75 + 0.2 + 0.2) / 3)
+    assert (rdlv["n"], rdlv["sets of images where ours is more"], rdlv["p (sign test)"]) == (3, 3, 1 / 8)
+    low, high = bootstrap_interval(np.array([0.75, 0.2, 0.2]), rng=np.random.default_rng(0))
+    assert rdlv["95 % interval"] == f"[{low:.3f}, {high:.3f}]"
+    same = row_of(gaps, "smooth", "SmallCNN", "dlg", "SSIM")
+    assert (same["difference"], same["95 % interval"], same["p (sign test)"]) == (0.0, ONE_IMAGE, 1.0)
+
+
+def test_table_1_says_what_was_not_run(root: Path):
+    table = paper_001.table_1(root)
+    rows = {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
+    assert rows["GradInversion"]["RDLV, one image, one step"] == "not run"
+    assert rows["the paper's, as released"]["RDLV, one image, one step"] == "not run"
+    assert rows["the paper's, as written"]["RDLV, one image, one step"] == pytest.approx(0.3)
+    assert rows["the paper's, as written"]["RDLV, one image, 4 steps"] == pytest.approx(-0.25 / 3)
+    assert rows["Geiping"]["n, one image, one step"] == 3
+    assert rows["Geiping"]["RDLV, one image, 4 steps"] == "not run"
+
+
+def test_table_2_has_batches_steps_and_images_as_run(root: Path):
+    table = paper_001.table_2(root)
+    one, three, five, nine = (row_of(table, f"client-{i}") for i in (1, 3, 5, 9))
+    assert (one["batch (paper)"], one["batch (ours)"], one["steps per round (paper)"]) == (4, 4, 2)
+    assert (one["images (ours)"], one["steps per round (ours)"]) == (8, 2)
+    assert (three["images (paper)"], three["steps per round (ours)"], three["attacked"]) == (128, 32, False)
+    assert (five["batch (ours)"], five["steps per round (ours)"]) == (8, 1)
+    assert (nine["batch (ours)"], nine["batch (paper)"], nine["attacked"]) == (1, 1, True)
+    assert nine["steps per round (ours)"] == 3  # as the kept update says
+    assert sum(client.images for client in printed.CLIENTS) == 1360 + 1  # the paper's sum leaves out the shared image
+
+
+def test_figures_4_to_6_by_round_images_and_steps(root: Path):
+    four = paper_001_figures.figure_4(root)
+    assert row_of(four, "phase", "client-9", 3)["RDLV"] == 0.5
+    assert row_of(four, "nine-clients", "client-1", 1)["RDLV 95 %"] == "[-0.500, -0.300]"
+    five = paper_001_figures.figure_5(root)
+    late = row_of(five, "phase", 3)
+    assert late["norm of the update"] == pytest.approx(1.0)  # not the buffer
+    assert late["learning rate"] == pytest.approx(0.01)
+    assert row_of(five, "fundus", 1)["n"] == 3
+    assert row_of(five, "phase", 1)["norm of the update"] is None
+    assert "only where the store kept" in five.note
+    images = paper_001_figures.figure_6a(root)
+    assert [(row[0], row[5]) for row in images.rows] == [(1, 0.5), (2, -0.1), (8, -0.4)]
+    assert row_of(images, 8)["SSIM 95 %"] == "[0.200, 0.400]"
+    steps = paper_001_figures.figure_6b(root)
+    assert [(row[0], row[2]) for row in steps.rows] == [(1, pytest.approx(0.6)), (4, pytest.approx(1.3 / 3))]
+
+
+def test_noise_brings_the_high_risk_client_down_to_the_prior(root: Path):
+    six = paper_001_noise.figure_6c(root)
+    assert [(row[0], row[2], row[5]) for row in six.rows] == [(0, 0.5, True), (5, 0.45, True), (10, 0.3, False)]
+    assert {row[3] for row in six.rows} == {ONE_IMAGE}
+    seven = paper_001_noise.figure_7(root)
+    assert row_of(seven, "client-9")["first at or below the prior"] == "sigma0 = 10"
+    assert row_of(seven, "client-1")["first at or below the prior"] == "sigma0 = 0"
+    eight = paper_001_noise.figure_8a(root)
+    assert [row[2] for row in eight.rows[:2]] == ["client-1", "client-9"]
+    assert {row[0] for row in eight.rows} == {"nine-clients"}
+    assert len(eight.rows) == 6
+    assert row_of(eight, "nine-clients", 5.0, "client-9")["RDLV"] == 0.15
+    assert row_of(eight, "nine-clients", 5.0, "client-1")["95 % interval"] == "[-0.500, -0.300]"
+
+
+def test_accuracy_stands_against_no_noise_and_the_commonest_class(root: Path):
+    table = paper_001_noise.figure_8b(root)
+    worst = row_of(table, "nine-clients", 10.0)
+    assert worst["accuracy"] == pytest.approx(0.4)
+    assert worst["95 % interval"] == "[0.350, 0.450]"
+    assert worst["accuracy at sigma0 = 0"] == pytest.approx(0.9)
+    assert (worst["commonest class"], worst["n"]) == (0.7, 100)
+
+
+def test_dp_sgd_has_its_epsilon_from_the_card(root: Path):
+    table = paper_001_noise.figure_9(root)
+    assert [row[:3] for row in table.rows] == [("no DP-SGD", "none", "no-statistics"), (0.5, 12.5, "no-statistics")]
+    assert table.rows[1][6] == pytest.approx(-0.25 / 3)
+    assert table.rows[1][-2] == 0.6
+
+
+def test_identification_has_its_chance_and_p(root: Path):
+    found = row_of(paper_001_noise.figure_11(root), "nine-clients", 5.0, "client-9")
+    assert (found["IIP (the client's)"], found["chance"], found["p"]) == (1.0, 0.05, "0.002")
+    assert (found["IIP (the very image)"], found["chance of exact"], found["cosine"]) == (1.0, 0.01, 0.9)
+    assert "17%" in paper_001_noise.figure_11(root).note
+
+
+def test_mitigations_stand_against_none(root: Path):
+    table = paper_001.mitigations(root)
+    assert [row[:4] for row in table.rows] == [
+        ("nine-clients", "none", "grad+bn", "all attacked"), ("nine-clients", "none", "grad+bn", "client-9"),
+        ("nine-clients", "fedbn", "grad+bn", "all attacked"), ("one-image", "none", "grad+bn", "all attacked"),
+        ("one-image", "statistics not used", "no-statistics", "all attacked"),
+    ]  # fmt: skip
+    whole, alone, fedbn = (dict(zip(table.columns, row, strict=True)) for row in table.rows[:3])
+    assert whole["RDLV"] == pytest.approx((0.3 - 8 * 0.4) / 9)  # every image the same weight
+    assert whole["n"] == 9
+    assert (alone["RDLV"], fedbn["RDLV"], fedbn["accuracy"]) == (0.3, 0.05, 0.8)
+
+
+def test_the_papers_claims_are_held_against_the_intervals(root: Path):
+    rows = {row[0]: row[1:] for row in headline(root).rows}
+    assert rows["SSIM of the prior and client 9's image"] == ("0.37", "0.400 (n = 1, another image)", "")
+    leaks = rows["client 9 leaks (RDLV above 0)"]
+    assert leaks[1].startswith("up to sigma0 = 5; without noise +0.300 (one image: no interval), null -0.100")
+    assert leaks[2] == "yes (one image)"
+    assert rows["client 9's image is identified (IIP 1.0)"][1].startswith("up to sigma0 = 5; without noise 1, chance")
+    others = next(row for name, row in rows.items() if name.startswith("all other clients"))
+    assert others[1].startswith("3 of 3 pairs (client, sigma0) below, 1 of 8 clients attacked; highest: client-1 at")
+    assert others[2] == "yes"
+    assert rows["an attack that ignores BatchNorm's statistics fails"][2] == "open"
+    assert rows["an attacker without the weights that were sent fails"] == ("it fails (Fig. 3)", "not run", "")
+    assert rows["more images in a step leak less"][2] == "yes"
+    assert rows["more local steps leak less"][1].startswith(
+        f"RDLV at 4 steps minus at 1, same images: {-1.15 / 3:+.3f} ["
+    )
+    assert rows["more local steps leak less"][2] == "yes"
+    assert rows["later rounds leak more"][1].startswith("RDLV in round 3 minus 1, same images: +0.250 (one image")
+    assert "0.5 (no-statistics)" in rows["DP-SGD stops the leak (RDLV below 0)"][1]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "above", "answer"),
+    [(0.1, 0.3, True, "yes"), (0.1, 0.3, False, "no"), (-0.1, 0.3, True, "open"), (-0.3, 0.0, False, "yes"),
+     (-0.3, -0.1, True, "no"), (None, None, True, "yes")],
+)  # fmt: skip
+def test_a_claim_is_decided_only_by_a_whole_interval(low, high, above, answer):
+    assert side(Measured(0.2, low, high, 3), above) == answer
+
+
+def test_turns_about_the_same_images_are_one_trial(tmp_path: Path):
+    maker = Maker(tmp_path / "seeds")
+    both = [Got("client-1", 0.5, 0.4, 0.2), Got("client-1", 0.7, 0.4, 0.6, round=1)]
+    maker.add("one-image", "none", got={"grad+bn": both})
+    again = measured(turns(maker.done()), "rdlv")
+    assert again == Measured(pytest.approx(0.4), None, None, 1, pytest.approx(-0.1))
+    maker.add("one-image", "none", got={"grad+bn": [Got("client-1", 0.5, 0.4, 0.0, n=4)]}, seed=1)
+    found = turns(maker.done())
+    two = measured(found, "rdlv")
+    assert two is not None
+    assert (two.value, two.images) == (pytest.approx((0.4 + 4 * 0.0) / 5), 5)
+    # Two sets: a mean of draws is that of one set alone with probability 1/4 each, so the ends are the sets' values.
+    assert (two.low, two.high) == (pytest.approx(0.0), pytest.approx(0.4))
+    assert measured(found, "iip") is None
+    assert paired(found, [], "rdlv") is None
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_table_in_every_form(root: Path, tmp_path: Path, name: str):
+    table = TABLES[name](root)
+    assert table.rows
+    for form in FORMS:
+        assert render(table, form)
+    empty = TABLES[name](Maker(tmp_path / "empty").done())
+    assert all(not row or "not run" in row or "none of its own" in row for row in empty.rows)
+    assert empty.note
+    for form in FORMS:
+        assert render(empty, form)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "got"),
+    [("one-image", {}), ("nine-clients", {"dlg": OURS}), ("images", {"bn-only": OURS}), ("fundus", {"grad+bn": OURS})],
+)
+def test_a_partial_store_gives_tables_and_charts_of_what_is_there(tmp_path: Path, scenario, got):
+    maker = Maker(tmp_path / "partial")
+    maker.add(scenario, "none", got=got)
+    maker.cells.append({"labels": {"scenario": "smooth", "defence": "none", "seed": 0}, "run": None})
+    root = maker.done()
+    for name in NAMES:
+        assert render(TABLES[name](root), "markdown")
+    assert "fig10" not in paper_001_charts.charts(root)
+
+
+def test_damaged_lines_and_files_are_left_out(tmp_path: Path):
+    maker = Maker(tmp_path / "damaged")
+    stack = [{"use": FILTER, "sigma0": "many"}]
+    run = maker.add(
+        "nine-clients", "sigma0-0", stack, {"grad+bn": [Got("client-9", 0.5, 0.4, 0.25)]}, sizes={"client-9": 0}
+    )
+    lines = [
+        {"measure": "rdlv", "value": 0.5, "client": "../../x", "round": 0, "n": "3", "chance": "?", "by": "grad+bn"},
+        {"measure": "ssim", "value": float("inf"), "client": "client-2", "round": 0, "by": "grad+bn"},
+        {"measure": "rdlv", "value": 0.5, "client": 7, "round": "first", "by": "grad+bn"},
+    ]
+    append(run.path / "attacks.jsonl", [{**line, "attack": "grad+bn-0000abcd"} for line in lines])
+    described = json.loads((run.path / "run.json").read_text())
+    described["federation"] |= {"plan": {"batch": -1}, "batches": 5, "model": None}
+    (run.path / "run.json").write_text(json.dumps(described))
+    folder = run.path / "kept" / "round-0000"
+    folder.mkdir(parents=True)
+    for name in ("sent", "client-9"):
+        (folder / f"{name}.safetensors").write_bytes(b"no tensors")
+    media = run.media / "gradient-inversion-0000abcd" / "round-0000" / "client-9"
+    media.mkdir(parents=True)
+    (media / "embedding.npy").write_bytes(b"nothing")
+    root = maker.done()
+    for name in NAMES:
+        assert render(TABLES[name](root), "csv")
+    assert row_of(paper_001_noise.figure_8a(root), "nine-clients", 0.0, "client-9")["RDLV"] == 0.25
+    assert "fig10" not in paper_001_charts.charts(root)
+
+
+def test_charts_are_drawn_with_their_baselines(root: Path):
+    found = paper_001_charts.charts(root)
+    eight = {s.name: s for s in found["fig8a"].series}
+    assert list(eight) == ["client-1", "client-9", "decoys (null), mean over images"]
+    assert eight["client-9"].x == (0.0, 5.0, 10.0)
+    assert eight["client-9"].y == (0.30, 0.15, -0.2)
+    assert eight["client-9"].y_low == ()
+    assert eight["client-1"].y_low == pytest.approx((-0.5, -0.5, -0.5))
+    accuracy = {s.name: s.y for s in found["fig8b"].series}
+    assert accuracy["nine-clients, without noise"] == pytest.approx((0.9, 0.9, 0.9))
+    assert accuracy["nine-clients, commonest class"] == (0.7, 0.7, 0.7)
+    drawn = paper_001_charts.figures(root)
+    wanted = {"fig6a", "fig6b", "fig6c", "fig8a", "fig8b", "fig9", "fig10", "fig11", "fig11-exact", "fig11-cosine"}
+    assert set(drawn) == wanted
+    for name, text in drawn.items():
+        ElementTree.fromstring(text)
+        assert json.dumps(as_json(found[name]), allow_nan=False)
+
+
+def test_the_plane_shows_each_original_once_and_only_one_embedding(root: Path):
+    kept, left_out = paper_001_plane.points(root)
+    assert [p.kind for p in kept].count("original") == 2
+    assert [p.kind for p in kept].count("prior") == 1
+    assert [p.noise for p in kept if p.kind == "reconstruction"] == [0, 0, 5, 5, 10, 10]
+    assert left_out == 0
+    first, second = paper_001_plane.figure_10(root), paper_001_plane.figure_10(root)
+    assert first == second
+    assert [s.name for s in first.series] == ["original", "prior", "sigma0 = 0", "sigma0 = 5", "sigma0 = 10"]
+
+
+def test_sets_of_another_embedding_are_left_out(tmp_path: Path):
+    maker = Maker(tmp_path / "two")
+    for sigma0, turned in ((0.0, [1.0, 0.0]), (5.0, [0.0, 1.0])):
+        got = {"grad+bn": [Got("client-1", 0.5, 0.4, 0.2)]}
+        run = maker.add("nine-clients", f"sigma0-{sigma0:g}", [{"use": FILTER, "sigma0": sigma0}], got)
+        embed(run, "client-1", {"original": [turned], "reconstruction": [[0.5, 0.5]]})
+    kept, left_out = paper_001_plane.points(maker.done())
+    assert ([p.kind for p in kept], left_out) == (["original", "reconstruction"], 1)
+
+
+def test_t_sne_keeps_two_far_groups_apart():
+    rng = np.random.default_rng(0)
+    groups = np.repeat(np.eye(2, 8) * 5, 20, axis=0) + 0.01 * rng.normal(size=(40, 8))
+    places = paper_001_plane.embed(groups)
+    a, b = places[:20], places[20:]
+    spread = max(np.linalg.norm(g - g.mean(0), axis=1).max() for g in (a, b))
+    assert np.linalg.norm(a.mean(0) - b.mean(0)) > 2 * spread
+
+
+def test_the_study_is_known_to_reports(root: Path, tmp_path: Path):
+    assert set(paper_tables(root, "gradient-inversion")) == set(NAMES)
+    assert {c.title for c in charts_for(root, "gradient-inversion")} >= {"Figure 8: RDLV by noise"}
+    written = {path.name for path in save_all(root, "markdown", tmp_path / "out")}
+    assert {"gradient-inversion-8a.md", "gradient-inversion-headline.md"} <= written
