@@ -128,6 +128,8 @@ def test_gap_and_noise(trained: Path) -> None:
     rows = {row[1]: row for row in paper_000.gap(trained).rows}
     assert rows["fedavg"][2].seeds == 2
     assert rows["fedavg"][3] is None  # no control
+    single = [row[2].mean for name, row in rows.items() if name != "mean over strategies"]
+    assert rows["mean over strategies"][2].mean == pytest.approx(sum(single) / len(single))
     table = paper_000.noise(trained)
     found = {row[1:3]: row for row in table.rows}
     assert ("fedavg", "none") not in found
