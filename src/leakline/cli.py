@@ -149,7 +149,7 @@ def run(
         left, opens = cli_flower.train(on, loaded, (preset, sets, only), root, link, deadline, progress.round)
         for note in left.notes[len(loaded.notes) :]:
             out.print(f"note: {note}")
-        for outcome in run_study(left, root, workers=workers, progress=progress.round, opens=opens):
+        for outcome in run_study(left, root, workers=workers, progress=progress.round, says=progress.say, opens=opens):
             progress.cell(
                 outcome.cell.name,
                 "failed" if outcome.error else "trained" if outcome.trained else "already there",
@@ -213,6 +213,13 @@ class _Progress:
         elif time.monotonic() - self.last > 30:
             self.last = time.monotonic()
             out.print(f"{cell}: round {done}/{rounds} {shown}{self._left(done / rounds)}")
+
+    def say(self, line: str) -> None:
+        if self.bar is not None:
+            self.bar.update(self.task, description=line)
+        elif time.monotonic() - self.last > 30:
+            self.last = time.monotonic()
+            out.print(line)
 
     def cell(self, name: str, how: str) -> None:
         self.done += 1

@@ -75,13 +75,15 @@ class Inversion:
         how = dataclasses.replace(chosen.search, **parts["search"])
         return cls(dataclasses.replace(chosen, terms=terms, search=how, **parts["recipe"]))
 
-    def images(self, seen: Intercepted, prior: Tensor, seed: int) -> Found:
+    def images(
+        self, seen: Intercepted, prior: Tensor, seed: int, says: Callable[[str], None] = lambda text: None
+    ) -> Found:
         """The attacker's half: from what was intercepted to images."""
         terms, chosen = self.recipe.terms, self.recipe
         if not norm_momenta(seen.bench.model) and terms.update + terms.exposed + terms.label > 0:
             terms = dataclasses.replace(terms, statistics=0.0)  # the model has no statistics to be matched
         problem = problem_of(seen, prior, terms, labels=chosen.labels, statistics=chosen.statistics)
-        return search(problem, chosen.search, seed=seed)
+        return search(problem, chosen.search, seed=seed, progress=lambda standing: says(standing.line()))
 
 
 def _fields(home: str, kind: Any) -> dict[str, str]:
@@ -153,7 +155,7 @@ def attack_recording(
         progress(f"round {round_.index}, {update.client}: {update.examples} images")
         about = {"attack": describe(attack), "seed": seed, "of": label(round_, update), "plan": describe(target.plan)}
         key = key_of({**about, "shape": list(target.shape), "scored": truth is not None})[:8]
-        made = attack.images(_intercepted(recording, bench, target, round_, update), target.start(), seed)
+        made = attack.images(_intercepted(recording, bench, target, round_, update), target.start(), seed, progress)
         images = made.images.detach().clamp(0, 1)
         true = None if truth is None else truth.get(update.client)
         matched = None if true is None else _matched(images, _fitting(true, target.shape, update))

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,14 @@ Opens = Callable[[Federation, dict[str, Memory]], AbstractContextManager[Place]]
 """Opens the place where a federation's clients are, given what they kept when the run was last left."""
 
 
+Says = Callable[[str], None]
+"""Called with a line about how far an attack has come."""
+
+
+def unsaid(line: str) -> None:
+    """Nobody listens."""
+
+
 def silent(cell: str, done: int, rounds: int, figures: Mapping[str, float]) -> None:
     """No progress."""
 
@@ -47,6 +56,7 @@ class Lab:
     store: Store
     run: Run
     workers: int = 0
+    says: Says = unsaid
 
     def stream(self, purpose: str) -> Stream:
         """The examiner's own randomness."""
@@ -201,7 +211,13 @@ class Outcome:
 
 
 def run_study(
-    study: Study, out: Path, *, workers: int = 0, progress: Progress = silent, opens: Opens | None = None
+    study: Study,
+    out: Path,
+    *,
+    workers: int = 0,
+    progress: Progress = silent,
+    says: Says = unsaid,
+    opens: Opens | None = None,
 ) -> Iterator[Outcome]:
     """Train what is missing and let every attack meet every cell; yields cell by cell, failures included."""
     torch.set_num_threads(THREADS)
@@ -231,12 +247,17 @@ def run_study(
                 progress=progress,
                 opens=opens,
             )
-            meet(study.attacks_on(cell), Lab(federation, store, run, workers))
+            lab = Lab(federation, store, run, workers, partial(_about, says, cell.name))
+            meet(study.attacks_on(cell), lab)
             yield Outcome(cell, run, trained=before is None or before["status"] != "finished")
         except LeaklineError as error:
             grid[place]["error"] = str(error)
             save()
             yield Outcome(cell, None, str(error))
+
+
+def _about(says: Says, cell: str, line: str) -> None:
+    says(f"{cell}: {line}")
 
 
 def entry(study: Study, cell: Cell) -> dict[str, Any]:

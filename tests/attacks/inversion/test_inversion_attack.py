@@ -44,10 +44,20 @@ def lab_of(federation, attack, path):
 
 
 @pytest.fixture(scope="module")
-def attacked(world, tmp_path_factory):
+def told():
+    return []
+
+
+@pytest.fixture(scope="module")
+def attacked(world, told, tmp_path_factory):
     attack = GradientInversion(clients=("one", "other"), iterations=160, restarts=1)
-    lab = lab_of(world, attack, tmp_path_factory.mktemp("store"))
+    lab = replace(lab_of(world, attack, tmp_path_factory.mktemp("store")), says=told.append)
     return attack, lab, examine(attack, lab)
+
+
+def test_whoever_watches_is_told_how_far_it_has_come(attacked, told):
+    assert any(line.startswith("grad+bn of one: restart 1, iteration ") for line in told)
+    assert any(line.startswith("grad+bn of other: ") and " min left" in line for line in told)
 
 
 def test_it_reads_ssim_psnr_and_rdlv_of_each_attacked_client_and_over_all(attacked):

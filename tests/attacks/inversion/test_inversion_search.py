@@ -171,6 +171,7 @@ def test_progress_says_where_the_search_stands(scene):
     search(problem_of(seen, prior, Terms(update=0.0)), how, progress=told.append)
     assert [s.iteration for s in told] == [50, 100]
     assert all(s.iterations == 110 and s.seconds_left >= 0 and math.isfinite(s.objective) for s in told)
+    assert told[0].line().startswith(f"restart 1, iteration 50/110, objective {told[0].objective:.4g}, ")
 
 
 def test_bad_input_is_said_at_once(scene):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
@@ -86,6 +86,7 @@ class Hints:
     index: int
     wrong: Weights | None = None
     notes: Path | None = None
+    says: Callable[[str], None] = lambda line: None
 
 
 @dataclass(frozen=True)
@@ -219,7 +220,7 @@ class GradientInversion:
                     federation.plan_of(update.client), (sent,), ((update,),),
                 )  # fmt: skip
                 folder = lab.run.media / self._name / f"round-{index:04d}" / update.client
-                hints = Hints(prior, update.client, index, wrong, folder / "search")
+                hints = Hints(prior, update.client, index, wrong, folder / "search", lab.says)
                 secret = scene.truth(federation, update.client, index, prior, folder, self.seed, self.embedding)
                 yield Challenge(view, hints, secret)
 
@@ -241,7 +242,10 @@ class GradientInversion:
             seen, hints.prior, chosen.terms, reading=self.reading, labels=chosen.labels,
             statistics=chosen.statistics, rate=1.0 if self.rate == "unknown" else None,
         )  # fmt: skip
-        found = search(problem, chosen.search, seed=self.seed, checkpoint=hints.notes)
+        found = search(
+            problem, chosen.search, seed=self.seed, checkpoint=hints.notes,
+            progress=lambda standing: hints.says(f"{self.variant} of {hints.client}: {standing.line()}"),
+        )  # fmt: skip
         return Guess(found.images, found.objective, found.iterations, found.seconds, tuple(problem.evidence.inputs))
 
     # the comparison

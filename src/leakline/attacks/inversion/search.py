@@ -77,6 +77,11 @@ class Standing:
     objective: float
     seconds_left: float
 
+    def line(self) -> str:
+        """In words."""
+        place = f"restart {self.restart + 1}, iteration {self.iteration}/{self.iterations}"
+        return f"{place}, objective {self.objective:.4g}, {self.seconds_left / 60:.1f} min left"
+
 
 Progress = Callable[[Standing], None]
 
