@@ -40,3 +40,22 @@ def test_the_study_file_runs(tmp_path: Path, command: str) -> None:
 def test_it_names_both_commands() -> None:
     assert "make demo" in README
     assert "make test" in README
+
+
+def test_the_picture_is_there_and_has_words() -> None:
+    ((words, path),) = re.findall(r"!\[([^\]]+)\]\((\S+\.png)\)", README)
+    assert len(words.split()) > 20
+    data = (Path(__file__).parent.parent / path).read_bytes()
+    assert data.startswith(b"\x89PNG")
+    assert int.from_bytes(data[16:20], "big") == 1440
+    assert len(data) < 400_000
+
+
+def test_it_keeps_its_order() -> None:
+    """One sentence, two commands, a ten-line study, the picture, what is different, links."""
+    places = [
+        README.index(part)
+        for part in ("**What does", "make demo", "```toml", "![", "## What is different", "## Read on")
+    ]
+    assert places == sorted(places)
+    assert len([line for line in block("toml").splitlines() if line]) == 10

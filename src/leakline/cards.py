@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from leakline.federation import Federation
+from leakline.leakage.brief import brief
 from leakline.privacy import Claim, Guarantee, NoClaim, Unit, account, replace_one
 from leakline.readings import Reading
 
@@ -100,7 +101,7 @@ class Card:
         return tuple(p for p in self.promises if not (clients and p.unit == Unit.SUB_CLIENT))
 
     def rows(self) -> list[tuple[str, str]]:
-        """The card as labelled lines, for a terminal, a page or a paper."""
+        """The card as labelled lines, for a terminal, a page or a paper; of every attack what people read first."""
         lines: list[tuple[str, str]] = [("!", self.stamp)] if self.stamp else []
         lines += [("!", text) for text in self.broken]
         lines += [("assumed", text) for text in self.assumed]
@@ -122,7 +123,7 @@ class Card:
                 lines += [("instead", promise.instead)] if promise.instead else []
         lines += [("measured", _measured(r)) for r in self.measured] or [("measured", "no audit was run")]
         lines += [("mind", text) for text in _mistaken(self)]
-        lines += [("attack", _leak(r)) for r in self.leaks]
+        lines += [("attack", text) for text in _attacks(self.leaks)]
         lines += [("utility", _shown(r)) for r in self.utility]
         lines += [("dropped", text) for text in self.dropped]
         return lines
@@ -225,6 +226,14 @@ def _shown(r: Reading) -> str:
     count = f", n = {r.n}" if r.n is not None else ""
     note = f"; {r.note}" if r.note else ""
     return f"{r.measure} {r.value:.3f}{_interval(r)}{count}{note}"
+
+
+def _attacks(leaks: Sequence[Reading]) -> list[str]:
+    lines = []
+    for one in brief(leaks, lambda r: r.value):
+        lines += [_leak(r) for r in one.shown]
+        lines += [f"{one.by}: {one.rest}"] if one.rest else []
+    return lines
 
 
 def _leak(r: Reading) -> str:

@@ -123,23 +123,20 @@ def _show(pair: Pair) -> None:
     from rich.table import Table as Grid
 
     from leakline.cli import out
-    from leakline.report.render import shown
     from leakline.report.text import clean
 
-    table = pair.table()
+    table = pair.narrow()
     out.rule(clean(table.title), align="left")
-    settings = pair.settings or (("no setting", "", ""),)
-    widths = Grid("setting", clean(pair.left), clean(pair.right), box=None, pad_edge=False, title_justify="left")
-    for key, a, b in settings:
-        widths.add_row(clean(key), clean(a), clean(b))
     out.print("Settings that differ" if pair.settings else "No setting differs")
     if pair.settings:
+        widths = Grid("setting", clean(pair.left), clean(pair.right), box=None, pad_edge=False)
+        for key, a, b in pair.settings:
+            widths.add_row(clean(key), clean(a), clean(b))
         out.print(widths)
     out.print()
     grid = Grid(*(clean(c) for c in table.columns), box=None, pad_edge=False)
-    grid.columns[0].no_wrap = True
     for row in table.rows:
-        grid.add_row(*(shown(cell) if cell != "" else "" for cell in row))
+        grid.add_row(*(clean(cell) for cell in row), style=None if row[1] else "bold")
     out.print(grid)
     out.print(f"\n{table.note}\n")
 

@@ -17,6 +17,7 @@ from leakline.leakage import (
     permutation_p_value,
     roc,
     tpr_at_fpr,
+    tpr_at_fprs,
 )
 
 scores_and_secrets = hnp.arrays(np.int64, st.integers(4, 60), elements=st.integers(-5, 5)).flatmap(
@@ -198,3 +199,26 @@ def test_bootstrap_leaves_out_draws_that_cannot_be_judged():
 def test_wrong_input_is_named(scores, secrets, named):
     with pytest.raises(ValueError, match=named):
         auc(scores, secrets)
+
+
+def test_a_kept_curve_lies_on_the_curve_and_stops_where_the_zeros_do():
+    rng = np.random.default_rng(3)
+    secrets = np.r_[np.zeros(60, dtype=int), np.ones(80, dtype=int)]
+    scores = rng.normal(secrets, 1.0)
+    found = tpr_at_fprs(scores, secrets)
+    assert list(found) == [0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9]  # 60 zeros: no 1 in 1000; 1 % is quoted
+    curve = roc(scores, secrets)
+    for fpr, share in found.items():
+        below = curve.fpr <= fpr + 1e-12
+        assert share.value == pytest.approx(curve.tpr[below].max())
+        assert share.n == 80
+        assert (share.low, share.high) == pytest.approx(_ends(share.value, 80))
+    assert 0.001 in tpr_at_fprs(np.arange(1010), np.r_[np.zeros(1000), np.ones(10)])
+    assert 0.001 not in tpr_at_fprs(np.arange(1009), np.r_[np.zeros(999), np.ones(10)])
+
+
+def _ends(share, n):
+    from scipy.stats import binomtest
+
+    found = binomtest(round(share * n), n).proportion_ci(0.95, "exact")
+    return found.low, found.high

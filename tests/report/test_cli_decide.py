@@ -39,7 +39,7 @@ def test_compare_two_cells_and_two_directories(leakline, made, root):
     code, out, _ = leakline("compare", "--in", made, "none", "global-dp")
     assert code == 0
     assert "defences.0.clip" in out
-    assert "loss-threshold.auc" in out
+    assert "loss-threshold" in out
     code, out, _ = leakline("compare", made, root, "--json")
     found = json.loads(out)
     assert code == 0
@@ -48,6 +48,22 @@ def test_compare_two_cells_and_two_directories(leakline, made, root):
     assert leakline("compare", made, root, "--fail-if", "accuracy < 2")[0] == 4
     assert leakline("compare", made, made.parent)[0] == 2
     assert leakline("compare", "--in", made, "none", "nothing")[0] == 2
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_compare_fits_a_terminal(leakline, made, monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    _, out, _ = leakline("compare", "--in", made, "none", "global-dp")
+    assert max(len(line) for line in out.splitlines()) <= width
+    rows = {line.split()[0]: line for line in out.splitlines() if line.strip()}
+    span = r"0\.\d{3} \[0\.\d{3}, [01]\.\d{3}\]"
+    # One line per figure: neither names nor intervals are broken, and an empty list is no setting of its own.
+    assert re.fullmatch(rf"accuracy +{span} +{span} +\w+ *", rows["accuracy"])
+    assert rows["epsilon"].split() == ["epsilon", "no", "promise", rows["epsilon"].split()[3], "right"]
+    assert rows["loss-threshold"].strip() == "loss-threshold"
+    assert rows["tpr@fpr=0.1"].count("[") == 2
+    assert "tpr@fpr=0.5" not in out
+    assert "defences " not in out
 
 
 def test_choose(leakline, made):

@@ -17,12 +17,13 @@ from leakline.errors import DataError, LeaklineError
 from leakline.report.build import build_report
 from leakline.report.charts import Series, pareto, uncrowded
 from leakline.report.clients import clients_of, distribution_of
+from leakline.report.decide import figures_of
 from leakline.report.figures import CHARTS, save
 from leakline.report.filters import filters_of
 from leakline.report.gallery import MOST_OF_ALL, clean_png, gallery_of
 from leakline.report.papers import charts_for
 from leakline.report.results import Estimate, cut, results
-from leakline.report.roc import roc_of
+from leakline.report.roc import roc, roc_of
 from leakline.report.settings import pool
 from leakline.report.stored import read_study
 from leakline.report.tables import ENDINGS, STUDIES, TABLES, paper_tables, save_all
@@ -161,7 +162,7 @@ def test_a_page_does_not_grow_without_end(root):
     folder = with_images(root)
     noisy = np.random.default_rng(0).integers(0, 256, (600, 600))
     (folder / "o.png").write_bytes(png(noisy))
-    entry = {"file": "o.png", "client": "c", "round": 0, "kind": "original"}
+    entry = {"file": "o.png", "client": "c", "round": 0, "kind": "reconstruction"}
     (folder / "media.json").write_text(json.dumps([entry] * (MOST_OF_ALL // 300_000)))
     found = gallery_of(root, pooled_of(root))
     assert any("too large" in text for text in found.left_out)
@@ -169,14 +170,13 @@ def test_a_page_does_not_grow_without_end(root):
 
 
 def test_roc_needs_two_points_and_has_two_forms(root):
-    assert roc_of(pooled_of(root)) == []
-    line = {"by": "loss-threshold", "better": "lower", "attack": "other-1", "n": 50}
+    line = {"better": "lower", "attack": "other-1", "n": 50}
     points = [(0.1, 0.3, 0.2, 0.45), (0.01, 0.05, 0.0, 0.2)]
     add_lines(root, "attacks.jsonl", [
         {**line, "by": "other", "measure": f"tpr@fpr={f}:rule", "value": v, "low": a, "high": b, "chance": f}
         for f, v, a, b in points
     ])  # fmt: skip
-    linear, log = roc_of(pooled_of(root))
+    linear, log = (chart for chart in roc_of(pooled_of(root)) if chart.where["attack"] == "other")
     assert linear.series[0].x == (0.0, 0.01, 0.1, 1.0)
     assert linear.series[0].y == (0.0, 0.05, 0.3, 1.0)
     assert linear.diagonal
@@ -185,6 +185,32 @@ def test_roc_needs_two_points_and_has_two_forms(root):
     assert log.series[0].y_low == (0.001, 0.2)  # a rate of zero has no logarithm
     assert linear.where == {"strategy": "fedavg", "attack": "other"}
     assert "ROC, log-log" in build_report(root).read_text()
+
+
+def test_an_attack_by_scores_leaves_a_whole_curve_and_its_quoted_figures_alone_are_listed(made):
+    linear, _ = roc_of(pooled_of(made))
+    for one in linear.series:
+        # 100 records: 50 zeros, which resolve rates from 1/50 up; 1 and 10 % are always written
+        assert one.x == (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.0)
+        assert list(one.y) == sorted(one.y)
+        assert all(a <= y <= b for a, y, b in zip(one.y_low, one.y, one.y_high, strict=True))
+    listed = {leak.measure for s in pooled_of(made).settings for leak in s.leaks}
+    assert listed == {"auc", "tpr@fpr=0.01", "tpr@fpr=0.1"}
+    assert "loss-threshold.tpr@fpr=0.5" in figures_of(pooled_of(made).settings[0])  # limits may still name it
+
+
+def test_the_page_draws_the_strongest_rule_and_an_export_draws_all(root):
+    for rule, area in (("weak", 0.55), ("good", 0.8)):
+        lines = [("auc", area, 0.5), ("tpr@fpr=0.01", 0.1, 0.01), ("tpr@fpr=0.1", 0.4, 0.1)]
+        add_lines(root, "attacks.jsonl", [
+            {"by": "many", "measure": f"{what}:{rule}", "value": v, "chance": c, "better": "lower", "attack": "many-1"}
+            for what, v, c in lines
+        ])  # fmt: skip
+    titles = [c.title for c in roc_of(pooled_of(root)) if c.where["attack"] == "many"]
+    assert titles == ["ROC: many (good), fedavg", "ROC, log-log: many (good), fedavg"]
+    assert len([c for c in roc(root) if c.where["attack"] == "many"]) == 4
+    text = build_report(root).read_text()
+    assert "the strongest of 2 rules" in text
 
 
 def test_the_client_that_is_worst_off(root):
@@ -275,7 +301,7 @@ def test_every_figure_as_a_file(made, tmp_path, form):
         first = [p.read_bytes() for p in save(made, name, tmp_path / "a", form)]
         assert first == [p.read_bytes() for p in save(made, name, tmp_path / "b", form)]
     files = sorted(p.name for p in (tmp_path / "a").iterdir())
-    assert files == [f"{name}-1.{form}" for name in ("curves", "promises", "tradeoff")]
+    assert files == [f"{name}.{form}" for name in ("curves-1", "promises-1", "roc-1", "roc-2", "tradeoff-1")]
     start = b"\x89PNG" if form == "png" else b"<?xml"
     assert all(Path(tmp_path / "a" / f).read_bytes().startswith(start) for f in files)
     with pytest.raises(LeaklineError, match="no figure format"):

@@ -200,7 +200,7 @@ def test_every_table_of_a_store_in_every_form(made, name, form):
     assert render(table, form)
     assert (
         len(table.rows)
-        == {"attacks": 4, "cards": 2, "clients": 0, "measures": 2, "missing": 0, "runs": 4, "utility": 1}[name]
+        == {"attacks": 6, "cards": 2, "clients": 0, "measures": 2, "missing": 0, "runs": 4, "utility": 1}[name]
     )
 
 

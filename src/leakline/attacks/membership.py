@@ -11,7 +11,7 @@ import torch
 
 from leakline.attacks.base import Challenge
 from leakline.data.base import Data
-from leakline.leakage.guessing import auc, tpr_at_fpr
+from leakline.leakage.guessing import auc, tpr_at_fprs
 from leakline.privacy import Seat
 from leakline.readings import Reading
 from leakline.views import PublicView, public_view
@@ -54,9 +54,9 @@ class LossThreshold:
         """Area under the curve and true positives at few false ones."""
         scores, members = np.concatenate(guesses).astype(float), np.concatenate(secrets)
         found = auc(scores, members)
-        low = tpr_at_fpr(scores, members, 0.01)
         n = len(scores)
+        curve = tpr_at_fprs(scores, members).items()
         return [
             Reading("auc", found.value, found.low, found.high, n, chance=0.5, better="lower"),
-            Reading("tpr@fpr=0.01", low.value, low.low, low.high, n, chance=0.01, better="lower"),
+            *(Reading(f"tpr@fpr={x}", t.value, t.low, t.high, n, chance=x, better="lower") for x, t in curve),
         ]

@@ -14,7 +14,7 @@ from leakline.attacks.worlds import STRIDE
 from leakline.data.base import Client, Data
 from leakline.errors import StudyError
 from leakline.federation import Federation
-from leakline.leakage.guessing import auc, bootstrap_interval, tpr_at_fpr
+from leakline.leakage.guessing import auc, bootstrap_interval, tpr_at_fprs
 from leakline.leakage.likelihood import confidence, lira_offline, lira_online, rmia
 from leakline.privacy import Seat
 from leakline.readings import Reading
@@ -148,7 +148,7 @@ class RecordMembership:
     # the comparison
 
     def measure(self, guesses: Sequence[Mapping[str, np.ndarray]], secrets: Sequence[Truth]) -> list[Reading]:
-        """AUC and TPR at 1 % FPR of every score."""
+        """AUC and ROC of every score."""
         member = np.concatenate([s.member for s in secrets])
         owners = np.array([name for s in secrets for name in s.owner])
         rng = np.random.default_rng(len(member))
@@ -159,9 +159,9 @@ class RecordMembership:
             area = auc(scores, member)
             if len(set(owners)) > 1:
                 area = bootstrap_interval(lambda rows, s=scores: auc(s[rows], member[rows]).value, owners, rng)  # type: ignore[misc]
-            few = tpr_at_fpr(scores, member, 0.01)
             note = where if name == "loss" else f"{self.shadows} shadow federations, {where}"
-            for measure, value, chance in ((f"auc:{name}", area, 0.5), (f"tpr@fpr=0.01:{name}", few, 0.01)):
+            curve = [(f"tpr@fpr={fpr}:{name}", hits, fpr) for fpr, hits in tpr_at_fprs(scores, member).items()]
+            for measure, value, chance in [(f"auc:{name}", area, 0.5), *curve]:
                 found.append(
                     Reading(
                         measure, value.value, value.low, value.high, value.n, chance=chance, better="lower", note=note

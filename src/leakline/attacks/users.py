@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 
 from leakline.federation import Federation
-from leakline.leakage.guessing import auc, majority_baseline, tpr_at_fpr
+from leakline.leakage.guessing import auc, majority_baseline, tpr_at_fprs
 from leakline.leakage.interval import Interval
 from leakline.readings import Reading
 
@@ -97,12 +97,12 @@ def user_readings(
         said = f"p = {p_values[name]:.3g}" + (f"; {note}" if note else "")
         right = _over_users(own, labels, rng, _balanced)
         share = _over_users(own, labels, rng, _accuracy)
-        few = tpr_at_fpr(np.concatenate([_ranks(world) for world in own]), labels.ravel(), 0.01)
+        curve = tpr_at_fprs(np.concatenate([_ranks(world) for world in own]), labels.ravel())
         found += [
             _leak(f"auc:{name}{suffix}", area, 0.5, said),
             _leak(f"balanced-accuracy:{name}{suffix}", right, 0.5, note),
             _leak(f"accuracy:{name}{suffix}", share, base, "chance: always guessing the commoner"),
-            _leak(f"tpr@fpr=0.01:{name}{suffix}", few, 0.01, note),
+            *(_leak(f"tpr@fpr={fpr}:{name}{suffix}", hits, fpr, note) for fpr, hits in curve.items()),
         ]
     top = max(areas, key=lambda name: areas[name].value)
     said = f"{top}, the best of {len(areas)}; p = {best:.3g} for the largest of so many"

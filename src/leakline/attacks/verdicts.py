@@ -7,10 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from leakline.leakage.guessing import auc, balanced_accuracy, best_threshold, tpr_at_fpr
+from leakline.leakage.guessing import auc, balanced_accuracy, best_threshold, tpr_at_fprs
 from leakline.readings import Reading
-
-FPRS = (0.01, 0.1)
 
 
 def over_worlds(name: str, values: Sequence[float]) -> Reading:
@@ -36,7 +34,7 @@ def yes_or_no(name: str, scores: np.ndarray, truth: np.ndarray, folds: np.ndarra
     kept = np.where(np.isfinite(scores), scores, -1e30)
     area, right = auc(kept, truth), balanced_accuracy(decide(kept, truth, folds), truth)
     found = [("auc", area, 0.5), ("balanced-accuracy", right, 0.5)]
-    found += [(f"tpr@fpr={fpr}", tpr_at_fpr(kept, truth, fpr), fpr) for fpr in FPRS]
+    found += [(f"tpr@fpr={fpr}", share, fpr) for fpr, share in tpr_at_fprs(kept, truth).items()]
     return [
         Reading(f"{what}:{name}", i.value, i.low, i.high, i.n, chance=chance, better="lower", note=note)
         for what, i, chance in found

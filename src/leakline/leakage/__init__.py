@@ -29,6 +29,7 @@ from .guessing import (
     permutation_p_value,
     roc,
     tpr_at_fpr,
+    tpr_at_fprs,
 )
 from .interval import Interval, clopper_pearson
 from .one_run import one_run_bound, one_run_p_value
@@ -64,5 +65,6 @@ __all__ = [
     "roc",
     "total_variation_ldp",
     "tpr_at_fpr",
+    "tpr_at_fprs",
     "trials_needed",
 ]

@@ -18,6 +18,10 @@ from .interval import FloatArray, Interval, check_confidence, clopper_pearson
 IntArray = npt.NDArray[np.intp]
 BoolArray = npt.NDArray[np.bool_]
 Statistic = Callable[[FloatArray, BoolArray], float]
+QUOTED_FPRS = (0.01, 0.1)
+"""The rates of false positives that people quote: every attack by scores writes them."""
+CURVE_FPRS = (0.001, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
+"""Where a ROC is kept, so that it can be drawn when the scores are gone."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,6 +125,17 @@ def tpr_at_fpr(scores: npt.ArrayLike, secrets: npt.ArrayLike, fpr: float, confid
     found = float(curve.tpr[curve.fpr <= fpr + 1e-12].max())
     n = int(y.sum())
     return clopper_pearson(round(found * n), n, 1 - confidence)
+
+
+def tpr_at_fprs(scores: npt.ArrayLike, secrets: npt.ArrayLike, confidence: float = 0.95) -> dict[float, Interval]:
+    """`tpr_at_fpr` at the quoted rates, and at those of `CURVE_FPRS` that so many zeros can resolve.
+
+    n zeros resolve rates from 1/n up: below, every rate gives the share above all of them.
+    """
+    _, y = _pair(scores, secrets)
+    zeros = int((~y).sum())
+    kept = [fpr for fpr in CURVE_FPRS if fpr in QUOTED_FPRS or fpr * zeros >= 1 - 1e-12]
+    return {fpr: tpr_at_fpr(scores, secrets, fpr, confidence) for fpr in kept}
 
 
 def majority_baseline(secrets: npt.ArrayLike, confidence: float = 0.95) -> Interval:

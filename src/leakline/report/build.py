@@ -28,6 +28,7 @@ from leakline.report.papers import charts_for
 from leakline.report.render import Table, is_number, shown, sort_key
 from leakline.report.settings import Pooled, pool
 from leakline.report.stored import read_study
+from leakline.report.summary import summary
 from leakline.report.text import clean, scrub, tidy
 from leakline.study.store import write_atomically
 
@@ -91,10 +92,13 @@ def render_page(pooled: Pooled, shareable: bool = False, images: bool = True, ex
         chart["svg"] = Markup(chart["svg"])
     scripts = [script, plotly] if drawn else [script]
     failed = tables.missing_table_of(pooled)
+    seen = words.glances(pooled)
     return environment.get_template("report.html.jinja").render(
         study=pooled.study, title=pooled.study.title or pooled.study.name, pooled=pooled, version=__version__,
-        trained=words.what_was_trained(pooled), short=words.in_short(pooled), glances=words.glances(pooled),
-        verdicts=words.VERDICTS, cards=card_views(pooled), groups=groups, legend=_legend(pooled),
+        trained=words.what_was_trained(pooled), short=words.in_short(pooled), protects=words.who_is_protected(pooled),
+        glances=seen, shared=words.shared_warnings(seen), summary=summary(pooled),
+        verdicts=words.VERDICTS, verdict_order=list(words.VERDICTS), cards=card_views(pooled), groups=groups,
+        legend=_legend(pooled),
         tables=[make(pooled) for make in _TABLES], papers=extras.tables, filters=filters_of(pooled),
         gallery=extras.gallery, images=images,
         runs=tables.runs_of(pooled), missing=failed, settings=_settings(pooled),

@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from leakline.cards import number
+from leakline.leakage.brief import brief
 from leakline.report.charts import where_of
 from leakline.report.render import Table, shown
-from leakline.report.settings import Leak, Pooled, Setting, strongest
+from leakline.report.settings import Leak, Pooled, Setting
 from leakline.report.tables import SEEDS
 from leakline.report.text import tidy
 from leakline.report.words import VERDICTS, places, verdict_of
-
-FEW = 8
-"""How many figures of attacks a card has room for."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +44,9 @@ def _view(pooled: Pooled, defence: str, settings: list[Setting]) -> CardView:
     lines: dict[str, list[str]] = {}
     for label, text in settings[0].card.rows():
         if label not in ("!", "measured", "dropped"):
-            lines.setdefault(label, []).append(text)
+            # Of several promises, each is named in its line, so that they stand below each other.
+            name, _, whose = label.partition(" (")
+            lines.setdefault(name, []).append(f"{whose.removesuffix(')')}: {text}" if whose else text)
     if any(s.varied for s in settings):
         lines.setdefault("seeds", []).append("the promise differed between seeds; this is the weakest")
     for s in settings:
@@ -79,15 +79,15 @@ def _measured(setting: Setting) -> list[str]:
 
 
 def _leaks(leaks: Sequence[Leak]) -> list[str]:
-    """All of them if they are few, else the strongest of each attack."""
-    if len(leaks) <= FEW:
-        return [_leak(leak) for leak in leaks]
     found = []
-    for by in dict.fromkeys(leak.by for leak in leaks):
-        mine = [leak for leak in leaks if leak.by == by]
-        top = strongest(mine) or mine[0]
-        found.append(_leak(top) + (f" (the strongest of {len(mine)})" if len(mine) > 1 else ""))
-    return [*found, f"all {len(leaks)} figures are in the table of attacks"]
+    for one in brief(leaks, _mean):
+        found += [_leak(leak) for leak in one.shown]
+        found += [f"{one.by}: {one.rest.replace('in the report', 'in the table of attacks')}"] if one.rest else []
+    return found
+
+
+def _mean(leak: Leak) -> float:
+    return leak.estimate.mean
 
 
 def _leak(leak: Leak) -> str:
@@ -97,11 +97,8 @@ def _leak(leak: Leak) -> str:
 
 
 def _table(pooled: Pooled, settings: list[Setting]) -> Table:
-    names = list(dict.fromkeys(leak.name for s in settings for leak in s.leaks))
-    if len(names) > FEW:
-        tops = (strongest([k for k in s.leaks if k.by == by]) for s in settings for by in {k.by for k in s.leaks})
-        kept = {leak.name for leak in tops if leak is not None}
-        names = [name for name in names if name in kept][:FEW]
+    every = [leak for s in settings for leak in s.leaks]
+    names = list(dict.fromkeys(leak.name for one in brief(every, _mean) for leak in one.shown))
     rows = []
     for s in settings:
         leaks = {leak.name: leak.estimate for leak in s.leaks}

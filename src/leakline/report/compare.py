@@ -8,12 +8,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from leakline.errors import LeaklineError
+from leakline.leakage.brief import brief
 from leakline.report.decide import EPSILON, Figure, figures_of
 from leakline.report.render import Table
 from leakline.report.settings import Pooled, Setting
 from leakline.report.text import clean
 
 BEYOND, WITHIN, UNKNOWN, SAME = "beyond the intervals", "within the intervals", "no interval to judge by", "equal"
+ONE_SIDE, EXACT, BOUNDS = "only one side was measured", "exact: a formal bound", "not known: lower bounds"
+SHORT = {WITHIN: "unclear", UNKNOWN: "no interval", SAME: "equal", ONE_SIDE: "", BOUNDS: "not known"}
+"""What stands in a narrow table where neither side is called better."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,29 @@ class Pair:
     """(dotted key, left value, right value)"""
     rows: tuple[tuple[str, Figure | None, Figure | None], ...]
     where: str = ""
+    aside: tuple[str, ...] = ()
+    """Names of figures that `narrow` leaves out: other rules of the attacks, see `leakline.leakage.brief`."""
+
+    def narrow(self) -> Table:
+        """For a terminal of 80 columns: figures of one attack under its name, and which side is better."""
+        body: list[tuple[str, str, str, str]] = []
+        group = ""
+        for name, a, b in self.rows:
+            by, dot, measure = name.partition(".")
+            if name in self.aside:
+                continue
+            if dot and by != group:
+                body.append((by, "", "", ""))
+            group = by if dot else ""
+            side = SHORT.get(verdict(a, b), _direction(a, b))
+            body.append((f"  {measure}" if dot else name, a.text if a else "–", b.text if b else "–", side))
+        more = f" {len(self.aside)} more figures of these attacks are in --json." if self.aside else ""
+        note = f"[95 % interval over seeds, or of the one run]. unclear: the intervals overlap.{more}"
+        return Table(self._title, ("figure", self.left, self.right, "better"), tuple(body), note)
+
+    @property
+    def _title(self) -> str:
+        return f"{self.where + ': ' if self.where else ''}{self.left} against {self.right}"
 
     def table(self) -> Table:
         """One row per figure."""
@@ -41,8 +68,7 @@ class Pair:
             "cautious rule: intervals that overlap a little can still hide a real difference"
         )
         columns = ("figure", self.left, self.right, "difference", "the difference is", "better")
-        title = f"{self.where + ': ' if self.where else ''}{self.left} against {self.right}"
-        return Table(title, columns, tuple(body), note)
+        return Table(self._title, columns, tuple(body), note)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -65,13 +91,13 @@ class Pair:
 def verdict(a: Figure | None, b: Figure | None) -> str:
     """Whether two figures differ by more than their intervals; a formal epsilon has none and is simply equal or not."""
     if a is None or b is None:
-        return "only one side was measured"
+        return ONE_SIDE
     if a.value == b.value and (a.low, a.high) == (b.low, b.high):
         return SAME
     if a.name == EPSILON:
-        return "exact: a formal bound"
+        return EXACT
     if a.is_bound or b.is_bound:
-        return "not known: lower bounds"
+        return BOUNDS
     if a.low is None or a.high is None or b.low is None or b.high is None:
         return UNKNOWN
     return BEYOND if a.low > b.high or b.low > a.high else WITHIN
@@ -87,14 +113,22 @@ def _direction(a: Figure | None, b: Figure | None) -> str:
 def pair(left: str, a: Setting, right: str, b: Setting, where: str = "") -> Pair:
     """Two settings compared."""
     mine, other = figures_of(a), figures_of(b)
-    names = list(dict.fromkeys([*mine, *other]))
-    return Pair(left, right, tuple(differences(a, b)), tuple((n, mine.get(n), other.get(n)) for n in names), where)
+    drawn = {leak.name for s in (a, b) for leak in s.points}
+    names = [name for name in dict.fromkeys([*mine, *other]) if name not in drawn]
+    leaks = [*a.leaks, *b.leaks]
+    shown = {leak.name for one in brief(leaks, lambda leak: leak.estimate.mean) for leak in one.shown}
+    aside = tuple(dict.fromkeys(leak.name for leak in leaks if leak.name not in shown))
+    rows = tuple((n, mine.get(n), other.get(n)) for n in names)
+    return Pair(left, right, tuple(differences(a, b)), rows, where, aside)
 
 
 def differences(a: Setting, b: Setting) -> list[tuple[str, str, str]]:
     """The settings that differ: first runs of both, the seed aside."""
     one, two = flat(a.cells[0].federation), flat(b.cells[0].federation)
-    keys = [k for k in dict.fromkeys([*one, *two]) if k != "seed" and one.get(k, "–") != two.get(k, "–")]
+    every = list(dict.fromkeys([*one, *two]))
+    keys = [k for k in every if k != "seed" and one.get(k, "–") != two.get(k, "–")]
+    # An empty list on one side says nothing beside the keys of what the other side has in it.
+    keys = [k for k in keys if not any(other.startswith(f"{k}.") for other in every)]
     found = [(k, clean(one.get(k, "–")), clean(two.get(k, "–"))) for k in keys]
     seeds = [sorted(str(c.labels.get("seed")) for c in s.cells) for s in (a, b)]
     if seeds[0] != seeds[1]:

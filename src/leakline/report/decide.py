@@ -104,7 +104,7 @@ def figures_of(setting: Setting) -> dict[str, Figure]:
         figure = _utility(measure, setting.cells)
         if figure is not None:
             found[measure] = figure
-    for leak in setting.leaks:
+    for leak in (*setting.leaks, *setting.points):
         low, high = leak.interval
         lines = [r for c in setting.cells for r in c.attacks if (r.get("by"), r["measure"]) == (leak.by, leak.measure)]
         own = _own([r for r in lines if r.get("client") is None])

@@ -1,8 +1,8 @@
 """ROC curves from what attacks wrote down: true positives at several rates of false ones, linear and log-log.
 
-Attacks write ``tpr@fpr=0.01`` (or ``tpr@fpr=0.01:rule``) with exact intervals; a curve joins those of one rule. The
-log-log form (Carlini et al. 2022, "Membership inference attacks from first principles") shows the few people who can
-be named with certainty, which an AUC hides.
+Attacks write ``tpr@fpr=0.01`` (or ``tpr@fpr=0.01:rule``) at a grid of rates, with exact intervals; a curve joins those
+of one rule. The log-log form (Carlini et al. 2022, "Membership inference attacks from first principles") shows the few
+people who can be named with certainty, which an AUC hides.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from leakline.leakage.brief import brief
 from leakline.report.charts import Chart, Series, where_of
 from leakline.report.settings import Leak, Pooled, Setting, pool
 from leakline.report.stored import read_study
@@ -21,19 +22,22 @@ FLOOR = 1e-3
 
 def roc(root: Path) -> list[Chart]:
     """True against false positives of every attack that wrote at least two such points; linear, then log-log."""
-    return roc_of(pool(read_study(root)))
+    return roc_of(pool(read_study(root)), every=True)
 
 
-def roc_of(pooled: Pooled) -> list[Chart]:
-    """`roc` of settings pooled already."""
+def roc_of(pooled: Pooled, every: bool = False) -> list[Chart]:
+    """`roc` of settings pooled already; unless ``every`` rule is wanted, of each attack the strongest."""
+    leaks = [leak for setting in pooled.settings for leak in setting.leaks]
+    shorts = {one.by: one for one in brief(leaks, lambda leak: leak.estimate.mean)}
     rules: dict[tuple[str, str, str], list[tuple[Setting, list[tuple[float, Leak]]]]] = {}
     for setting in pooled.settings:
         mine: dict[tuple[str, str], list[tuple[float, Leak]]] = {}
-        for leak in setting.leaks:
+        for leak in (*setting.leaks, *setting.points):
             if point := _POINT.fullmatch(leak.measure):
                 mine.setdefault((leak.by, point["rule"] or ""), []).append((float(point["fpr"]), leak))
         for (by, rule), points in mine.items():
-            if len({fpr for fpr, _ in points}) > 1:
+            wanted = every or by not in shorts or shorts[by].rule == rule
+            if wanted and len({fpr for fpr, _ in points}) > 1:
                 rules.setdefault((by, rule, pooled.place(setting.labels)), []).append(
                     (setting, sorted(points, key=_fpr))
                 )
@@ -41,7 +45,9 @@ def roc_of(pooled: Pooled) -> list[Chart]:
     for (by, rule, place), found in rules.items():
         name = f"{by}{f' ({rule})' if rule else ''}"
         where = {k: v for k, v in where_of(pooled, found[0][0]).items() if k != "defence"} | {"attack": by}
-        note = "points: the rates that the attack wrote down; bars or bands: their intervals; dotted: blind guessing"
+        note = "points: the rates that the attack wrote down; band: their intervals; dotted: blind guessing"
+        if not every and by in shorts and shorts[by].rules > 1:
+            note += f"; the strongest of {shorts[by].rules} rules, the others by: leakline export --figure roc"
         for log in (False, True):
             series = tuple(_curve(pooled, setting, points, log) for setting, points in found)
             charts.append(

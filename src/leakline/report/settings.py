@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from leakline.cards import Card, Promise, violations
+from leakline.leakage.brief import only_drawn
 from leakline.readings import Reading
 from leakline.report.results import (
     SHARES,
@@ -81,6 +82,8 @@ class Setting:
     leaks: tuple[Leak, ...]
     measured: tuple[tuple[str, str, float, float, int | None], ...]
     """(measure, by, smallest and largest lower bound over seeds, trials)"""
+    points: tuple[Leak, ...] = ()
+    """Points of ROC curves that nobody quotes; `leaks` has the others."""
 
     @property
     def defence(self) -> str:
@@ -188,7 +191,11 @@ def _setting(labels: Mapping[str, Any], cells: tuple[Stored, ...], measure: str)
         dropped=tuple(dict.fromkeys(d for c in completed for d in c.dropped)),
         broken=tuple(dict.fromkeys(b for c in completed for b in c.broken)),
     )  # fmt: skip
-    return Setting(labels, cells, card, varied, _utility(cells, measure), _leaks(completed), _measured(completed))
+    every = _leaks(completed)
+    return Setting(
+        labels, cells, card, varied, _utility(cells, measure), tuple(k for k in every if not only_drawn(k.measure)),
+        _measured(completed), tuple(k for k in every if only_drawn(k.measure)),
+    )  # fmt: skip
 
 
 def _completed(cell: Stored) -> Card:

@@ -9,9 +9,8 @@ from typing import Any
 
 from leakline.cards import OBSERVERS, Promise
 from leakline.cards import number as epsilon_text
-from leakline.report.results import SHARES
+from leakline.report.cost import cost_words
 from leakline.report.settings import Leak, Pooled, Setting, comparable
-from leakline.report.text import number
 
 VERDICTS = {
     "strong": "strong promise",
@@ -21,6 +20,8 @@ VERDICTS = {
     "none": "no formal guarantee",
 }
 _RANK = list(VERDICTS)
+FEW = 4
+"""How many sentences about promises a tile has room for."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,30 @@ def what_was_trained(pooled: Pooled) -> str:
     )
 
 
+def who_is_protected(pooled: Pooled) -> str:
+    """Whom the defences mean to hide, and from whom; "" where none promises that."""
+    promises = [p for s in pooled.settings if not s.undefended for p in s.card.leading]
+    meant = [
+        f"any one {p.unit} from {OBSERVERS.get(p.observer, p.observer)}" for p in promises if p.epsilon is not None
+    ]
+    if not meant:
+        return ""
+    return f"The defences are meant to hide {', or '.join(dict.fromkeys(meant))}."
+
+
+def shared_warnings(found: Sequence[Glance]) -> dict[str, str]:
+    """Warnings that several defences have, each with its defences, so that a page can say them once."""
+    where: dict[str, list[str]] = {}
+    for glance in found:
+        for text in glance.warnings:
+            where.setdefault(text, []).append(glance.defence)
+    return {
+        text: ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
+        for text, names in where.items()
+        if len(names) > 1
+    }
+
+
 def versions(pooled: Pooled, current: str) -> list[str]:
     """Says so where runs were made by another version of leakline than the one that reports them."""
     found: dict[str, int] = {}
@@ -74,10 +99,10 @@ def versions(pooled: Pooled, current: str) -> list[str]:
 
 def in_short(pooled: Pooled) -> str:
     """One sentence over all defences: does any of them promise something?"""
-    tried = [(d, verdict_of(_of(pooled, d))) for d in pooled.defences if _defended(_of(pooled, d))]
+    tried = [(d, verdict_of(settings_of(pooled, d))) for d in pooled.defences if _defended(settings_of(pooled, d))]
     if not tried:
         return "No finished run used a defence: nothing is promised to anybody."
-    good = [d for d, v in tried if v in ("strong", "moderate", "weak")]
+    good = [f"{d} ({v})" for d, v in tried if v in ("strong", "moderate", "weak")]
     if not good:
         who = (
             "The one defence tried does not give"
@@ -94,13 +119,14 @@ def glances(pooled: Pooled) -> list[Glance]:
     """Every defence with finished runs: its promise, what attacks got, what it cost."""
     found = []
     for defence in pooled.defences:
-        settings = _of(pooled, defence)
+        settings = settings_of(pooled, defence)
         if settings:
             warnings = [t for s in settings for t in ((s.card.stamp,) if s.card.stamp else ()) + s.card.broken]
             found.append(
                 Glance(
                     defence, verdict_of(settings), tuple(_promises(pooled, settings)),
-                    tuple(_attacks(pooled, settings)), tuple(_cost(pooled, settings)), tuple(dict.fromkeys(warnings)),
+                    tuple(_attacks(pooled, settings)), tuple(cost_words(pooled, settings)),
+                    tuple(dict.fromkeys(warnings)),
                 )
             )  # fmt: skip
     return found
@@ -124,22 +150,20 @@ def _promises(pooled: Pooled, settings: Sequence[Setting]) -> list[str]:
         for promise in setting.card.promises:
             groups.setdefault(promise_words(promise), []).append(setting)
     several = len(groups) > 1 and len(settings) > 1
-    return [f"{places(pooled, where)}: {text}" if several else text for text, where in groups.items()]
+    said = [f"{places(pooled, where)}: {text}" if several else text for text, where in groups.items()]
+    return said if len(said) <= FEW else [*said[: FEW - 1], f"{len(said) - FEW + 1} more promises are on the cards."]
 
 
 def promise_words(promise: Promise) -> str:
-    """A promise in plain words, or why there is none."""
+    """A promise in plain words, or why there is none; what holds instead is for the card."""
     if promise.epsilon is None or not math.isfinite(promise.epsilon):
         reason = promise.reason.rstrip(".") or "the noise does not bound what can be learnt"
-        instead = f" What holds instead: {promise.instead.rstrip('.')}." if promise.instead else ""
         there = "there is " if reason.startswith("no ") else ""
-        return f"No formal guarantee, because {there}{reason}.{instead}"
-    right = 50 * (1 + (promise.advantage if promise.advantage is not None else 1.0))
-    shown = f"{right:.0f}" if right < 99 else "more than 99" if right > 99.5 else "99"
+        return f"No formal guarantee, because {there}{reason}."
     against = OBSERVERS.get(promise.observer, promise.observer)
     start = f"It is meant to hide any one {promise.unit} from {against}."
     level = f"epsilon = {epsilon_text(promise.epsilon)}"
-    odds = f"{shown} of 100 times (blind guessing: 50)"
+    odds = f"{right_at_most(promise)} of 100 times (blind guessing: 50)"
     if promise.verdict == "vacuous":
         return (
             f"{start} But the promise is vacuous ({level}): it would still hold if an attacker were right up to "
@@ -147,6 +171,12 @@ def promise_words(promise: Promise) -> str:
         )
     strength = promise.verdict or "of unknown strength"
     return f"{start} The promise is {strength} ({level}): whatever an attacker does, it is right at most {odds}."
+
+
+def right_at_most(promise: Promise) -> str:
+    """How often of 100 times the promise lets the best attacker be right."""
+    right = 50 * (1 + (promise.advantage if promise.advantage is not None else 1.0))
+    return f"{right:.0f}" if right < 99 else "more than 99" if right > 99.5 else "99"
 
 
 def _attacks(pooled: Pooled, settings: Sequence[Setting]) -> list[str]:
@@ -200,71 +230,8 @@ def _sure(leak: Leak) -> str:
     return f" That is {'better' if leak.estimate.mean > 0.5 else 'worse'} than guessing ({interval})."
 
 
-def _cost(pooled: Pooled, settings: Sequence[Setting]) -> list[str]:
-    have = [s for s in settings if s.utility is not None]
-    if not have or not pooled.headline:
-        return ["How useful the model is was not measured."]
-    name = pooled.headline.replace("_", " ")
-    shown = _range([s.utility.mean for s in have if s.utility is not None], pooled.headline)
-    text = f"{name[:1].upper()}{name[1:]} {shown}"
-    if all(s.undefended for s in have):
-        return [f"{text}. This is the undefended federation that the others are compared with."] + _guessing(
-            pooled, have
-        )
-    pairs = [(s, pooled.baseline(s)) for s in have]
-    bases = [b.utility.mean for _, b in pairs if b is not None and b.utility is not None]
-    lost = [
-        (b.utility.mean - s.utility.mean) * (1 if pooled.better == "higher" else -1)
-        for s, b in pairs if b is not None and b.utility is not None and s.utility is not None
-    ]  # fmt: skip
-    if not lost:
-        return [f"{text}. This study has no undefended federation to compare with."] + _guessing(pooled, have)
-    share = pooled.headline in SHARES
-    points = _range([abs(v) * (100 if share else 1) for v in lost], "")
-    unit = " points" if share else ""
-    worse = "lost" if min(lost) >= 0 else "gained" if max(lost) <= 0 else "of difference either way"
-    return [f"{text}, against {_range(bases, pooled.headline)} without a defence: {points}{unit} {worse}."] + _guessing(
-        pooled, have
-    )
-
-
-def _guessing(pooled: Pooled, settings: Sequence[Setting]) -> list[str]:
-    """Says so where a model is no better than guessing a class."""
-    if pooled.headline != "accuracy":
-        return []
-    useless = []
-    for s in settings:
-        classes = len((s.cells[0].federation.get("task") or {}).get("classes", ()))
-        floor = max((_low(s, i) for i in range(len(s.cells))), default=1.0)
-        if classes > 1 and floor <= 1 / classes:
-            useless.append(f"{100 / classes:.0f} %")
-    if not useless:
-        return []
-    who = "The model" if len(useless) == len(settings) else "In some settings the model"
-    return [f"{who} learnt next to nothing: guessing a class gives about {useless[0]}."]
-
-
-def _low(setting: Setting, index: int) -> float:
-    card = setting.cells[index].card
-    low = card.utility[0].low if card is not None and card.utility else None
-    return low if low is not None else 1.0
-
-
-def shown_value(value: float, measure: str) -> str:
-    """A utility figure as people read it: shares in per cent."""
-    return f"{100 * value:.1f} %" if measure in SHARES else number(value)
-
-
-def _range(values: Sequence[float], measure: str) -> str:
-    low, high = min(values), max(values)
-    if measure in SHARES:
-        same = f"{100 * low:.1f}" == f"{100 * high:.1f}"
-        return f"{100 * low:.1f} %" if same else f"{100 * low:.1f} to {100 * high:.1f} %"
-    a, b = f"{low:.1f}", f"{high:.1f}"
-    return a if a == b else f"{a} to {b}"
-
-
-def _of(pooled: Pooled, defence: str) -> list[Setting]:
+def settings_of(pooled: Pooled, defence: str) -> list[Setting]:
+    """The settings of one defence."""
     return [s for s in pooled.settings if s.defence == defence]
 
 
@@ -275,7 +242,8 @@ def _defended(settings: Sequence[Setting]) -> bool:
 def places(pooled: Pooled, settings: Sequence[Setting]) -> str:
     """Where a defence was tried, at most six places by name."""
     found = list(dict.fromkeys(pooled.place(s.labels) for s in settings))
-    return ", ".join(found[:6]) + (f" and {len(found) - 6} more" if len(found) > 6 else "")
+    comma = "; " if len(pooled.axes) > 1 else ", "
+    return comma.join(found[:6]) + (f" and {len(found) - 6} more" if len(found) > 6 else "")
 
 
 def _several(values: Sequence[str]) -> str:

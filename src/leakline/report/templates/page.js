@@ -31,6 +31,8 @@
   all("table.data").forEach(sortable);
 
   var form = document.getElementById("filters"), boxes = form ? all("input[type=checkbox]", form) : [];
+  var known = {};
+  boxes.forEach(function (box) { (known[box.name] = known[box.name] || new Set()).add(box.value); });
   function chosen() {
     var found = {};
     boxes.forEach(function (box) {
@@ -59,8 +61,9 @@
       all("tbody tr", table).forEach(function (row) {
         var shown = heads.every(function (head, column) {
           var name = head.dataset.filter;
-          // Utility is no attack: its rows stay whatever attacks are chosen.
-          return !name || !wanted[name] || row.cells[column].dataset.key === "utility" && name === "attack" || wanted[name].has(row.cells[column].dataset.key);
+          // A paper's rows may have values that were not run: they go only when something is left out. Utility is no
+          // attack: its rows stay whatever attacks are chosen.
+          return !name || !wanted[name] || wanted[name].size === known[name].size || row.cells[column].dataset.key === "utility" && name === "attack" || wanted[name].has(row.cells[column].dataset.key);
         });
         row.classList.toggle("out", !shown);
         rows += shown ? 1 : 0;
@@ -90,8 +93,11 @@
       var level = levels[Number(range.value)];
       document.getElementById("noise-shown").textContent = every.checked ? "all levels" : String(level);
       range.setAttribute("aria-valuetext", "noise " + level);
-      all("[data-noise]").forEach(function (picture) {
-        picture.classList.toggle("out", !every.checked && Number(picture.dataset.noise) !== level);
+      all(".strip").forEach(function (strip) {
+        var pictures = all("[data-noise]", strip), mine = pictures.map(function (p) { return Number(p.dataset.noise); });
+        var below = mine.filter(function (one) { return one <= level; });
+        var shown = below.length ? Math.max.apply(null, below) : Math.min.apply(null, mine);
+        pictures.forEach(function (picture, i) { picture.classList.toggle("off", !every.checked && mine[i] !== shown); });
       });
     };
     slider.hidden = false;
@@ -100,16 +106,27 @@
     slide();
   }
 
-  var source = document.getElementById("figures");
-  var figures = source && window.Plotly ? JSON.parse(source.textContent) : {};
-  var drawings = source && window.Plotly ? all(".live") : [];
+  var source = document.getElementById("figures"), held = document.getElementById("plotly");
+  var figures = {}, drawings = source && held ? all(".live") : [];
+  function library() {
+    // The largest part of the page is run when the first chart comes near, so that the text opens at once.
+    if (!held) { return; }
+    var script = document.createElement("script");
+    script.textContent = held.textContent;
+    held = null;
+    figures = JSON.parse(source.textContent);
+    document.body.appendChild(script);
+  }
   function colour(name) { return getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim(); }
   function faint(hex) {
     return "rgba(" + [1, 3, 5].map(function (i) { return parseInt(hex.slice(i, i + 2), 16); }).join(",") + ",0.18)";
   }
   function thinned(trace, wanted) {
     var where = trace.meta.where;
-    if (!where || !where.length) { return trace; }
+    if (!where || !where.length) {
+      // A paper's figure says no more than its lines' names, which may be those of defences.
+      return known.defence && known.defence.has(trace.name) && !wanted.defence.has(trace.name) ? null : trace;
+    }
     if (where.length === 1 && trace.x.length !== 1) { return allowed(where[0], wanted) ? trace : null; }
     var keep = where.map(function (one) { return allowed(one, wanted); });
     if (keep.indexOf(true) < 0) { return null; }
@@ -140,6 +157,8 @@
     return copy;
   }
   function draw(box) {
+    library();
+    if (!window.Plotly) { return; }
     var made = dressed(figures[box.dataset.figure]);
     box.parentNode.classList.add("on");
     box.dataset.drawn = "yes";

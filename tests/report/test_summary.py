@@ -1,0 +1,123 @@
+"""The table of the first screen: every defence in one row, in words that need no epsilon."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from leakline.report.build import build_report
+from leakline.report.cost import lost_text, utility_text
+from leakline.report.results import results
+from leakline.report.settings import pool
+from leakline.report.stored import read_study
+from leakline.report.summary import summary
+from leakline.report.words import Glance, glances, shared_warnings, who_is_protected
+
+
+def lines_of(root):
+    return {line.defence: line for line in summary(pool(read_study(root))).lines}
+
+
+def test_a_row_says_promise_leak_and_price(made):
+    pooled = pool(read_study(made))
+    found = lines_of(made)
+    none, noisy = found["none"], found["global-dp"]
+    assert none.undefended
+    assert not noisy.undefended
+    assert (none.verdict, none.limit.text, none.utility.more) == ("none", "no limit", "")
+    assert noisy.limit.text == "76 of 100 times"  # two rounds: mu = sqrt(2), advantage 2 Phi(mu / 2) - 1 = 0.52
+    settings = {s.defence: s for s in pooled.settings}
+    worst = settings["none"].worst
+    assert none.attack.text == f"{100 * worst.estimate.mean:.0f} of 100 times"
+    assert none.attack.more.startswith("loss-threshold, ")
+    values = results(made).query("measure == 'accuracy' and round == 1").groupby("defence")["value"].mean()
+    assert noisy.utility.text == f"{100 * values['global-dp']:.1f} %"
+    lost = 100 * (values["none"] - values["global-dp"])
+    assert noisy.utility.more == f"{abs(lost):.1f} points {'lost' if lost > 0 else 'gained'}"
+
+
+def test_the_page_shows_the_table_once_with_a_row_for_each_defence(made, tmp_path, read_page):
+    page = read_page(build_report(made, tmp_path / "r.html"))
+    assert page.text.count("Every defence in one table") == 1
+    assert page.text.count("The strongest attack tried was right") == 1
+    labels = [a["data-label"] for tag, a in page.elements if tag == "td" and "data-label" in a]
+    assert labels.count("Any attacker is right at most") == 2
+
+
+def test_what_was_not_measured_is_said(root):
+    for run in (root / "runs").iterdir():
+        (run / "attacks.jsonl").unlink()
+        (run / "readings.jsonl").write_text("")
+    found = lines_of(root)
+    assert {line.attack.text for line in found.values()} == {"none was tried"}
+    assert {line.utility.text for line in found.values()} == {"not measured"}
+
+
+@pytest.mark.parametrize(
+    ("low", "says"), [(2.5, "An audit proved epsilon ≥ 2.5"), (float("inf"), "An audit found no noise at all")]
+)
+def test_an_audit_alone_stands_where_attacks_would(root, low, says):
+    for run in (root / "runs").iterdir():
+        line = {"measure": "epsilon", "value": low, "low": low, "n": 50, "by": "audit", "attack": "audit-1"}
+        (run / "attacks.jsonl").write_text(json.dumps(line) + "\n")
+    assert lines_of(root)["none"].attack.text == says
+
+
+def test_an_attack_that_asks_no_yes_or_no_question(root):
+    for run in (root / "runs").iterdir():
+        line = {"measure": "ssim", "value": 0.4, "chance": 0.1, "better": "lower", "by": "inversion", "attack": "i-1"}
+        (run / "attacks.jsonl").write_text(json.dumps(line) + "\n")
+    cell = lines_of(root)["none"].attack
+    assert cell.text == "ssim 0.40, by chance 0.1"
+    assert cell.more == "inversion, 0.40 to 0.40"  # over two seeds that agree
+
+
+def test_an_estimate_of_epsilon_is_no_finding_and_the_highest_of_many_says_so(root):
+    """Point estimates of an audit are biased upwards: beside a promise they would look like a breach."""
+    for run in (root / "runs").iterdir():
+        line = {"measure": "flip", "value": 9.0, "chance": 0.0, "better": "lower", "by": "games", "attack": "g-1"}
+        (run / "attacks.jsonl").write_text(json.dumps(line) + "\n")
+    assert lines_of(root)["none"].attack.text == "see the tables"
+    for run in (root / "runs").iterdir():
+        lines = [{**line, "measure": f"auc:{i}", "value": 0.5 + i / 100, "chance": 0.5} for i in range(6)]
+        (run / "attacks.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+    cell = lines_of(root)["none"].attack
+    assert cell.text == "55 of 100 times"
+    assert cell.more.endswith("the highest of 6 figures")
+
+
+def test_gains_and_losses_of_several_settings(root, edit):
+    """A second strategy, under which the defence gains what it lost under the first."""
+    grid = json.loads((root / "study.json").read_text())
+    cells = {cell["labels"]["defence"]: cell for cell in grid["cells"]}
+    other = [
+        {"labels": {**cells[a]["labels"], "strategy": "other"}, "run": digit * 16}
+        for a, digit in (("none", "a"), ("global-dp", "b"))
+    ]
+    for new, old in zip(other, ("global-dp", "none"), strict=True):  # what none got goes to the defence
+        source, target = root / "runs" / cells[new["labels"]["defence"]]["run"], root / "runs" / new["run"]
+        target.mkdir()
+        for path in source.iterdir():
+            if path.is_file():
+                (target / path.name).write_bytes(path.read_bytes())
+        readings = root / "runs" / cells[old]["run"] / "readings.jsonl"
+        (target / "readings.jsonl").write_bytes(readings.read_bytes())
+    edit(root / "study.json", lambda found: found["cells"].extend(other))
+    pooled = pool(read_study(root))
+    settings = [s for s in pooled.settings if s.defence == "global-dp"]
+    assert len(settings) == 2
+    assert " lost to " in lost_text(pooled, settings)
+    assert " to " in utility_text(pooled, settings)
+    assert summary(pooled).several
+
+
+def test_who_is_protected_and_warnings_said_once(made):
+    pooled = pool(read_study(made))
+    assert who_is_protected(pooled) == (
+        "The defences are meant to hide any one client from participants, who see every published model."
+    )
+    (noisy,) = [g for g in glances(pooled) if g.warnings]
+    assert shared_warnings([noisy]) == {}
+    names = [Glance(f"d{i}", "none", (), (), (), noisy.warnings) for i in range(8)]
+    assert shared_warnings(names) == {noisy.warnings[0]: "d0, d1, d2, d3, d4, d5 and 2 more"}
