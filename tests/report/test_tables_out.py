@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from leakline.errors import LeaklineError
 from leakline.report.render import FORMS, Table, render
 from leakline.report.results import Estimate
-from leakline.report.tables import TABLES
+from leakline.report.tables import STUDIES, TABLES
 from leakline.report.text import clean, csv_cell, latex, markdown, number, scrub
+from leakline.study.spec import BUILT_IN
 
 COMMANDS = {
     "textbackslash",
@@ -250,3 +251,11 @@ def test_numbers_read_as_people_write_them():
     assert [number(v, 3) for v in (0.5, 0.0, 1e-5)] == ["0.500", "0.000", "1e-05"]
     assert clean("a\x1b[1m\u202e") == "a?[1m?"
     assert markdown("-0.5 to 1e-05") == "-0.5 to 1e-05"
+
+
+def test_every_built_in_study_of_a_paper_has_its_tables_in_its_report():
+    """A report looks up its paper's tables by the study's name."""
+    built_in = {path.stem for path in BUILT_IN.glob("*.toml")}
+    assert built_in - set(STUDIES) == {"quickstart"}
+    assert set(STUDIES) <= built_in
+    assert all(any(name.startswith(f"{prefix}/") for name in TABLES) for prefix in STUDIES.values())

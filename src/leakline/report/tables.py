@@ -192,7 +192,8 @@ STUDIES = {
     "fedper": "fedper",
     "fedper-split": "fedper",
     "gradient-inversion": "gradient-inversion",
-    "intermediaries": "intermediaries",
+    "intermediaries-classification": "intermediaries",
+    "intermediaries-segmentation": "intermediaries",
     "ldp-audit": "ldp-audit",
     "metric-privacy": "metric-privacy",
 }
