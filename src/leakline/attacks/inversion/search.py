@@ -243,7 +243,8 @@ class _Run:
 
 def _start(problem: Problem, how: Search, seed: int, restart: int) -> Tensor:
     noise = _noise(problem, seed, restart)
-    if restart < max(1, len(how.levels) - 1):
+    # Several images must differ from the start: equal ones with equal labels would get equal gradients for ever.
+    if restart < max(1, len(how.levels) - 1) and problem.canvas.count == 1:
         noise[: problem.canvas.size] = 0
     return how.spread * noise
 
