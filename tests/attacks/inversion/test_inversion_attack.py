@@ -184,3 +184,9 @@ def test_a_run_that_kept_nothing_says_so(world, tmp_path):
     lab = Lab(world, store, train_run(store, world, workers=1), 1)
     with pytest.raises(StudyError, match="were not kept"):
         next(GradientInversion().challenges(lab))
+
+
+def test_a_run_that_was_trained_for_an_attack_on_others_says_so(world, tmp_path):
+    lab = lab_of(world, GradientInversion(clients=("one",)), tmp_path)
+    with pytest.raises(StudyError, match="other in round 0 was not kept"):
+        next(GradientInversion(clients=("one", "other")).challenges(lab))

@@ -212,6 +212,12 @@ class GradientInversion:
             if kept is None:
                 raise _wrong(f"the updates of round {index} were not kept", "run the study with another --out")
             sent, updates = kept
+            there = set(lab.run.rounds()[index]["cohort"]) & set(self._targets(federation))
+            if lost := sorted(there - {update.client for update in updates}):
+                raise _wrong(
+                    f"the update of {lost[0]} in round {index} was not kept: the run was made for an attack on others",
+                    "run the study with another --out",
+                )
             for update in updates:
                 if update.client not in self._targets(federation) or update.part:
                     continue
