@@ -24,7 +24,7 @@ from leakline.flower.turns import as_node, inside, study_settings
 from leakline.messages import Memory
 from leakline.study.cells import Cell, Study
 from leakline.study.describe import THREADS, description, key_of
-from leakline.study.lab import check_cell, entry, train_run, wanted, write_grid
+from leakline.study.lab import check_cell, grid_entry, train_run, wanted, write_grid
 from leakline.study.sharing import Shared, task_of
 from leakline.study.spec import parse
 from leakline.study.store import Store, write_atomically
@@ -45,7 +45,7 @@ def serve(grid: Grid, context: Context) -> None:
             text, preset, sets, only = study_settings(config)
             gathering = Gathering(grid, dict(config))
             study = parse(text, preset=preset, sets=sets, share=gathering.task).only(only)
-            grid_cells: list[dict[str, Any]] = [entry(study.unattacked(), cell) for cell in study.cells]
+            grid_cells: list[dict[str, Any]] = [grid_entry(study.unattacked(), cell) for cell in study.cells]
             for place, cell in enumerate(study.cells):
                 entry: dict[str, Any] = {"name": cell.name, "error": ""}
                 record["cells"].append(entry)

@@ -222,7 +222,7 @@ def run_study(
     """Train what is missing and let every attack meet every cell; yields cell by cell, failures included."""
     torch.set_num_threads(THREADS)
     store = Store(out)
-    grid: list[dict[str, Any]] = [entry(study, cell) for cell in study.cells]
+    grid: list[dict[str, Any]] = [grid_entry(study, cell) for cell in study.cells]
     grid += earlier(store, study) if study.narrowed else []
 
     def save() -> None:
@@ -260,7 +260,7 @@ def _about(says: Says, cell: str, line: str) -> None:
     says(f"{cell}: {line}")
 
 
-def entry(study: Study, cell: Cell) -> dict[str, Any]:
+def grid_entry(study: Study, cell: Cell) -> dict[str, Any]:
     """A cell of the grid that has not been run yet."""
     keys = [attack_key(name, attack) for name, attack in study.attacks_on(cell).items()]
     return {"labels": dict(cell.labels), "run": None, "attacks": keys}
