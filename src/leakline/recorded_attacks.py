@@ -27,6 +27,7 @@ from leakline.leakage.images import assign, psnr, ssim
 from leakline.messages import Round, Update
 from leakline.readings import Reading
 from leakline.recording import Recording
+from leakline.runtimes.machine import cores
 from leakline.study.describe import describe, key_of
 from leakline.study.store import write_atomically
 from leakline.training import Bench, Plan
@@ -83,7 +84,9 @@ class Inversion:
         if not norm_momenta(seen.bench.model) and terms.update + terms.exposed + terms.label > 0:
             terms = dataclasses.replace(terms, statistics=0.0)  # the model has no statistics to be matched
         problem = problem_of(seen, prior, terms, labels=chosen.labels, statistics=chosen.statistics)
-        return search(problem, chosen.search, seed=seed, progress=lambda standing: says(standing.line()))
+        return search(
+            problem, chosen.search, seed=seed, workers=cores(), progress=lambda standing: says(standing.line())
+        )
 
 
 def _fields(home: str, kind: Any) -> dict[str, str]:

@@ -1,10 +1,11 @@
-"""The machine this runs on: its cores, and how its memory is handed out."""
+"""The machine this runs on: its cores, how its memory is handed out, and how processes end together."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
 import os
+import signal
 import sys
 
 
@@ -26,3 +27,11 @@ def tune_allocator() -> None:
 def cores() -> int:
     """How many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def die_with(parent: int) -> None:
+    """Ask Linux to kill this worker when its parent dies, however it dies."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL("libc.so.6").prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    if os.getppid() != parent:
+        os._exit(1)

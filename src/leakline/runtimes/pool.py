@@ -7,7 +7,6 @@ mapped before the fork. Orders and figures cross a pipe as JSON, clients' memori
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import math
 import mmap
@@ -28,7 +27,7 @@ from leakline.client_side import answer_safely, reason_of
 from leakline.federation import Federation
 from leakline.memory import pack, unpack
 from leakline.messages import Dropped, Memory, Order, Update
-from leakline.runtimes.machine import tune_allocator
+from leakline.runtimes.machine import die_with, tune_allocator
 from leakline.training import Bench
 from leakline.weights import Layout, Weights
 
@@ -188,7 +187,7 @@ class Pool:
     # in a worker
 
     def _serve(self, pipe: Connection, parent: int) -> None:
-        _die_with(parent)
+        die_with(parent)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         torch.set_num_threads(1)
         tune_allocator()
@@ -237,11 +236,3 @@ class Pool:
             })  # fmt: skip
         packed = [pack(memory) for _, memory in turns]
         return {"answers": answers, "memories": [len(p) for p in packed]}, b"".join(packed)
-
-
-def _die_with(parent: int) -> None:
-    """Ask Linux to kill this worker when its parent dies, however it dies."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL("libc.so.6").prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-    if os.getppid() != parent:
-        os._exit(1)

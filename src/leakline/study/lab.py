@@ -23,6 +23,7 @@ from leakline.messages import Dropped, Memory, Order, Round, Update
 from leakline.randomness import Stream
 from leakline.readings import Reading
 from leakline.runtimes.local import LocalTransport
+from leakline.runtimes.machine import cores
 from leakline.study.cells import Cell, Study
 from leakline.study.describe import FORMAT, THREADS, describe, description, key_of
 from leakline.study.judges import Place, judged, out_of_patience
@@ -344,8 +345,14 @@ def attack_key(name: str, attack: Attack) -> str:
 
 def examine(attack: Attack, lab: Lab) -> list[Reading]:
     """Set the attack's challenges, collect its guesses, compare them with the secrets."""
-    guesses, secrets = [], []
-    for challenge in attack.challenges(lab):
-        guesses.append(attack.guess(challenge.view, challenge.hints))
-        secrets.append(challenge.secret)
+    guesses: list[Any] = []
+    secrets: list[Any] = []
+    if hasattr(attack, "guesses"):
+        set_ = list(attack.challenges(lab))
+        guesses = attack.guesses([(c.view, c.hints) for c in set_], lab.workers or cores()) if set_ else []
+        secrets = [c.secret for c in set_]
+    else:
+        for challenge in attack.challenges(lab):
+            guesses.append(attack.guess(challenge.view, challenge.hints))
+            secrets.append(challenge.secret)
     return attack.measure(guesses, secrets) if guesses else []

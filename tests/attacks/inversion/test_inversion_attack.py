@@ -155,7 +155,7 @@ def test_what_cannot_be_attacked_is_refused_before_training(world):
     refuse("the model has none", replace(world, model=SmallCNN((8,), 8)))
     refuse("only SGD", replace(world, plan=Plan(optimiser="adam")))
     GradientInversion(variant="geiping").check(replace(world, model=SmallCNN((8,), 8)))
-    for wrong in ({"variant": "magic"}, {"rounds": ()}, {"workers": 0}):
+    for wrong in ({"variant": "magic"}, {"rounds": ()}, {"restarts": -1}):
         with pytest.raises(ValueError, match=r"magic|\(\)|0"):
             GradientInversion(**wrong)
 
@@ -163,7 +163,7 @@ def test_what_cannot_be_attacked_is_refused_before_training(world):
 def test_bn_only_without_statistics_keeps_its_class_loss_and_dlg_nothing_to_do_with_them():
     assert GradientInversion(variant="bn-only", statistics="none").recipe.terms.label > 0
     assert VARIANTS["dlg"].terms.statistics == 0
-    assert GradientInversion(iterations=7, restarts=3, workers=2).recipe.search.restarts == 3
+    assert GradientInversion(iterations=7, restarts=3).recipe.search.restarts == 3
 
 
 def test_rdlv_of_the_prior_itself_is_zero_and_a_perfect_guess_is_above_its_null(tmp_path):

@@ -16,7 +16,7 @@ from leakline.attacks.inversion.canvas import Canvas
 from leakline.attacks.inversion.intercepted import Intercepted, audible, problem_of
 from leakline.attacks.inversion.objective import Terms, relative, update_distance, variation
 from leakline.attacks.inversion.optimise import Adam, Lbfgs
-from leakline.attacks.inversion.search import Search, search
+from leakline.attacks.inversion.search import Search, search, searches
 from leakline.attacks.inversion.twin import Twin
 from leakline.data.base import Data
 from leakline.data.phantoms import Phantoms
@@ -140,14 +140,51 @@ def test_a_checkpoint_of_another_search_is_not_taken(scene, tmp_path):
 
 def test_restarts_side_by_side_are_the_restarts_one_after_another(scene):
     seen, prior, _ = scene
-    how = Search(iterations=20, levels=(1.0,), restarts=3)
-    reports = []
-    alone = search(problem_of(seen, prior, Terms()), how, seed=5, progress=reports.append)
-    wide = replace(how, workers=2)
-    both = search(problem_of(seen, prior, Terms()), wide, seed=5)
+    how = Search(iterations=60, levels=(1.0,), restarts=3, patience=100)
+    problem = problem_of(seen, prior, Terms())
+    told, heard = [], []
+    alone = search(problem, how, seed=5, progress=told.append)
+    both = search(problem, how, seed=5, workers=2, progress=heard.append)
     assert len(set(alone.objectives)) == 3
-    assert both.objectives == pytest.approx(alone.objectives)
-    assert alone.objective == min(alone.objectives)
+    assert both.objectives == alone.objectives
+    assert torch.equal(both.images, alone.images)
+    assert both.iterations == alone.iterations
+    assert {s.restart for s in heard} == {s.restart for s in told} == {0, 1, 2}
+
+
+def test_several_problems_side_by_side_are_each_searched_as_if_alone(scene, tmp_path):
+    seen, prior, _ = scene
+    how = Search(iterations=20, levels=(1.0,), restarts=1)
+    problems = [problem_of(seen, start, Terms()) for start in (prior, prior.flip(3), prior.flip(2))]
+    folders = [tmp_path / "a", None, tmp_path / "c"]
+    found = searches(problems, how, workers=2, checkpoints=folders)
+    for one, problem in zip(found, problems, strict=True):
+        assert torch.equal(one.images, search(problem, how).images)
+    assert [folder.is_dir() for folder in (tmp_path / "a", tmp_path / "c")] == [True, True]
+    again = searches(problems, how, workers=2, checkpoints=folders)
+    assert [one.seconds for one in again][::2] == [one.seconds for one in found][::2]  # read, not made again
+
+
+def test_a_search_side_by_side_that_is_stopped_goes_on_to_the_same_end(scene, tmp_path):
+    seen, prior, _ = scene
+    how = Search(optimiser="adam", iterations=300, levels=(1.0,), restarts=2, patience=400)
+    problem = problem_of(seen, prior, Terms(update=0.1))
+    heard = []
+    first = search(problem, how, workers=2, checkpoint=tmp_path, progress=heard.append, stop=lambda: len(heard) >= 2)
+    assert first.iterations < 600
+    rest = search(problem, how, workers=2, checkpoint=tmp_path)
+    whole = search(problem, how)
+    assert rest.iterations == whole.iterations == 600
+    assert rest.objective == pytest.approx(whole.objective, rel=1e-3)
+
+
+def test_a_search_stopped_among_coarse_levels_returns_what_it_has(scene):
+    seen, prior, data = scene
+    how = Search(iterations=24, levels=(0.25, 1.0), restarts=1)
+    found = search(problem_of(seen, prior, Terms()), how, stop=lambda: True)
+    assert found.iterations == 0
+    assert found.objective == math.inf
+    assert torch.allclose(found.images, prior.expand_as(found.images), atol=1e-6)
 
 
 def test_restarts_begin_at_finer_levels_and_then_with_noise(scene):

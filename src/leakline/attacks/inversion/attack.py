@@ -14,7 +14,8 @@ from leakline.attacks.inversion import scene
 from leakline.attacks.inversion.intercepted import Intercepted, Labels, norm_momenta, problem_of
 from leakline.attacks.inversion.judge import Guess, Truth, readings
 from leakline.attacks.inversion.objective import Terms
-from leakline.attacks.inversion.search import Search, search
+from leakline.attacks.inversion.problem import Problem
+from leakline.attacks.inversion.search import Search, searches
 from leakline.attacks.inversion.statistics import Reading as Inverse
 from leakline.errors import StudyError
 from leakline.federation import Federation, Keep
@@ -93,8 +94,8 @@ class Hints:
 class GradientInversion:
     """A client's training images, reconstructed by the server from one update (paper 001).
 
-    ``variant`` names settings of the engine (see `VARIANTS`); ``iterations``, ``restarts`` and ``workers`` override
-    theirs (0: as they are). ``rounds`` are attacked, for ``clients`` (all, if none are named) whose images are not more
+    ``variant`` names settings of the engine (see `VARIANTS`); ``iterations`` and ``restarts`` override theirs (0: as
+    they are). ``rounds`` are attacked, for ``clients`` (all, if none are named) whose images are not more
     than ``most_images``. ``reading``: the exact K-step inverse of running averages, or the paper's one-step formula.
     ``embedding``: weights (safetensors) of the network that looks for reconstructions among all images; without them
     one is trained on the server's public images.
@@ -114,7 +115,6 @@ class GradientInversion:
     clients: tuple[str, ...] = ()
     iterations: int = 0
     restarts: int = 0
-    workers: int = 1
     reading: Inverse = "exact"
     checkpoint: Literal["right", "wrong"] = "right"
     prior: Literal["public", "wrong", "none"] = "public"
@@ -134,14 +134,14 @@ class GradientInversion:
             object.__setattr__(self, name, tuple(getattr(self, name)))  # a study file gives lists
         if not self.rounds or any(index < 0 for index in self.rounds):
             raise ValueError(f"rounds must be one or more, from 0 on: {self.rounds}")
-        if self.iterations < 0 or self.restarts < 0 or self.workers < 1 or self.most_images < 1:
-            raise ValueError(f"iterations and restarts of 0 or more, workers and most_images of 1 or more: {self}")
+        if self.iterations < 0 or self.restarts < 0 or self.most_images < 1:
+            raise ValueError(f"iterations and restarts of 0 or more, most_images of 1 or more: {self}")
 
     @property
     def recipe(self) -> Recipe:
         """The variant's settings with this attack's own in their place."""
         chosen = VARIANTS[self.variant]
-        terms, search = chosen.terms, replace(chosen.search, workers=self.workers)
+        terms, search = chosen.terms, chosen.search
         if self.iterations:
             search = replace(search, iterations=self.iterations)
         if self.restarts:
@@ -240,19 +240,31 @@ class GradientInversion:
 
     def guess(self, view: ServerView, hints: Hints) -> Guess:
         """The images, from the weights that were sent and the update that came back."""
+        (found,) = self.guesses([(view, hints)], 1)
+        return found
+
+    def guesses(self, asked: Sequence[tuple[ServerView, Hints]], workers: int) -> list[Guess]:
+        """The same for several updates, with all their restarts side by side."""
+        told = [hints for _, hints in asked]
+        problems = [self._problem(*one) for one in asked]
+        found = searches(
+            problems, self.recipe.search, seed=self.seed, workers=workers, checkpoints=[hints.notes for hints in told],
+            progress=lambda i, standing: told[i].says(f"{self.variant} of {told[i].client}: {standing.line()}"),
+        )  # fmt: skip
+        return [
+            Guess(one.images, one.objective, one.iterations, one.seconds, tuple(problem.evidence.inputs))
+            for one, problem in zip(found, problems, strict=True)
+        ]
+
+    def _problem(self, view: ServerView, hints: Hints) -> Problem:
         chosen = self.recipe
         update = view.updates[0][0]
         sent = view.sent[0] if hints.wrong is None else hints.wrong
         seen = Intercepted(view.bench, sent, update.delta, view.plan, update.examples, hints.index)
-        problem = problem_of(
+        return problem_of(
             seen, hints.prior, chosen.terms, reading=self.reading, labels=chosen.labels,
             statistics=chosen.statistics, rate=1.0 if self.rate == "unknown" else None,
         )  # fmt: skip
-        found = search(
-            problem, chosen.search, seed=self.seed, checkpoint=hints.notes,
-            progress=lambda standing: hints.says(f"{self.variant} of {hints.client}: {standing.line()}"),
-        )  # fmt: skip
-        return Guess(found.images, found.objective, found.iterations, found.seconds, tuple(problem.evidence.inputs))
 
     # the comparison
 

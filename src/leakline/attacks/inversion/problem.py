@@ -109,7 +109,3 @@ class Problem:
                 )
             found[name] = size
         return found
-
-    def copy(self) -> Problem:
-        """The same problem with a network of its own, for another thread."""
-        return replace(self, twin=self.twin.copy())

@@ -6,10 +6,11 @@ import hashlib
 import json
 import math
 import os
+import tempfile
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -19,6 +20,7 @@ from torch import Tensor
 from leakline.attacks.inversion.optimise import Adam, Lbfgs
 from leakline.attacks.inversion.problem import Problem
 from leakline.errors import StackError
+from leakline.runtimes.forks import FORKABLE, Tells, side_by_side
 
 COARSE_TO_FINE = (0.0625, 0.125, 0.25, 0.5, 1.0)
 """Levels for networks with kinks; a smooth one needs none, and coarse ones would only cost it evaluations."""
@@ -38,9 +40,9 @@ class Search:
 
     The first of the ``restarts`` goes through all levels, the second leaves out the coarsest, and so on; when all have
     been through, they begin again with noise of standard deviation ``spread`` on the start. The one with the lowest
-    objective is the answer, so that no truth is needed to choose. ``workers`` restarts run side by side, each on one
-    core: memory is that of so many. ``late`` leaves the update's mismatch to the last level where an exactly read input
-    can lead the way, at a quarter of the cost of an iteration. ``rate``, ``warm_up`` and ``signed`` are Adam's.
+    objective is the answer, so that no truth is needed to choose. ``late`` leaves the update's mismatch to the last
+    level where an exactly read input can lead the way, at a quarter of the cost of an iteration. ``rate``, ``warm_up``
+    and ``signed`` are Adam's.
     """
 
     optimiser: Literal["lbfgs", "adam"] = "lbfgs"
@@ -53,11 +55,10 @@ class Search:
     rate: float = 0.05
     warm_up: int = 50
     signed: bool = False
-    workers: int = 1
     late: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("iterations", "restarts", "patience", "workers"):
+        for name in ("iterations", "restarts", "patience"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1: {getattr(self, name)}")
         if self.levels and (any(not 0 < level <= 1 for level in self.levels) or self.levels[-1] != 1):
@@ -92,7 +93,10 @@ def silent(standing: Standing) -> None:
 
 @dataclass(frozen=True)
 class Found:
-    """What a search came to: the images and labels of the lowest objective, and how each restart ended."""
+    """What a search came to: the images and labels of the lowest objective, and how each restart ended.
+
+    ``seconds`` is the time of all restarts together, whether they ran one after another or side by side.
+    """
 
     images: Tensor
     targets: Tensor
@@ -108,6 +112,7 @@ def search(
     how: Search,
     *,
     seed: int = 0,
+    workers: int = 1,
     progress: Progress = silent,
     checkpoint: Path | None = None,
     stop: Callable[[], bool] = lambda: False,
@@ -115,39 +120,86 @@ def search(
     """Minimise the problem's objective. With ``checkpoint``, a folder, an interrupted search goes on where it was.
 
     ``stop`` is asked now and then; when it says yes the state is saved and what was found so far is returned.
+    ``workers`` restarts run side by side (see `searches`).
     """
-    begun = time.perf_counter()
-    if not how.levels:
-        how = replace(how, levels=(1.0,) if problem.twin.smooth else COARSE_TO_FINE)
-    starts = [_start(problem, how, seed, restart) for restart in range(how.restarts)]
-    gradients = problem.check_gradient(starts[0] + 1e-3 * _noise(problem, seed, -1))
-    paths = [None if checkpoint is None else checkpoint / f"restart-{i:02d}.safetensors" for i in range(how.restarts)]
-    key = _key(problem, how, seed)
-
-    def one(restart: int) -> _Run:
-        own = problem if how.workers == 1 else problem.copy()
-        run = _Run(own, how, starts[restart], restart, paths[restart], key)
-        run.go(progress, stop)
-        return run
-
-    if how.workers == 1:
-        runs = [one(restart) for restart in range(how.restarts)]
-    else:
-        with ThreadPoolExecutor(how.workers) as pool:
-            runs = list(pool.map(one, range(how.restarts)))
-    best = min(runs, key=lambda run: run.lowest)
-    if not math.isfinite(best.lowest):
-        raise StackError(
-            "the objective was not a number at any point of the search",
-            "gradient inversion",
-            "lower the plan's learning rate or the search's own, or start from a prior image",
-        )
-    with torch.no_grad():
-        images, targets = problem.images(best.best).clamp(0, 1), problem.targets(best.best)
-    return Found(
-        images.clone(), targets.clone(), best.lowest, tuple(run.lowest for run in runs),
-        sum(run.done for run in runs), time.perf_counter() - begun, gradients,
+    (found,) = searches(
+        [problem], how, seed=seed, workers=workers, progress=lambda _, standing: progress(standing),
+        checkpoints=[checkpoint], stop=stop,
     )  # fmt: skip
+    return found
+
+
+def searches(
+    problems: Sequence[Problem],
+    how: Search,
+    *,
+    seed: int = 0,
+    workers: int = 1,
+    progress: Callable[[int, Standing], None] = lambda number, standing: None,
+    checkpoints: Sequence[Path | None] = (),
+    stop: Callable[[], bool] = lambda: False,
+) -> list[Found]:
+    """Several problems, and several restarts of each: ``workers`` of all these run side by side.
+
+    Side by side means a process of one thread each, where processes can be forked (Linux), since kernels of a narrow
+    network are too short for threads to share an interpreter; memory is that of so many restarts. Each leaves its notes
+    in its problem's folder of ``checkpoints``, or in a temporary one, from which the answers are read.
+    """
+    with tempfile.TemporaryDirectory(prefix="leakline-") as temporary:
+        own = workers > 1 and FORKABLE
+        folders = list(checkpoints) or [None] * len(problems)
+        if own:
+            folders = [Path(temporary) / str(i) if folder is None else folder for i, folder in enumerate(folders)]
+        tasks = [
+            _Task(problem, _with_levels(how, problem), seed, folder)
+            for problem, folder in zip(problems, folders, strict=True)
+        ]
+        left = [(number, run) for number, task in enumerate(tasks) for run in task.runs if not run.finished]
+        if own and len(left) > 1:
+            side_by_side(
+                [run.job for _, run in left], workers,
+                lambda job, told: progress(left[job][0], Standing(**told)), stop,
+            )  # fmt: skip
+            for _, run in left:
+                run.load()
+        else:
+            for number, run in left:
+                run.go(partial(progress, number), stop)
+        return [task.found() for task in tasks]
+
+
+def _with_levels(how: Search, problem: Problem) -> Search:
+    return how if how.levels else replace(how, levels=(1.0,) if problem.twin.smooth else COARSE_TO_FINE)
+
+
+class _Task:
+    """One problem: its restarts, and the best of them."""
+
+    def __init__(self, problem: Problem, how: Search, seed: int, folder: Path | None) -> None:
+        self.problem = problem
+        starts = [_start(problem, how, seed, restart) for restart in range(how.restarts)]
+        self.gradients = problem.check_gradient(starts[0] + 1e-3 * _noise(problem, seed, -1))
+        key = _key(problem, how, seed)
+        self.runs = [
+            _Run(problem, how, start, i, None if folder is None else folder / f"restart-{i:02d}.safetensors", key)
+            for i, start in enumerate(starts)
+        ]
+
+    def found(self) -> Found:
+        """The restart with the lowest objective."""
+        best = min(self.runs, key=lambda run: (run.lowest, -run.done))
+        if best.finished and not math.isfinite(best.lowest):
+            raise StackError(
+                "the objective was not a number at any point of the search",
+                "gradient inversion",
+                "lower the plan's learning rate or the search's own, or start from a prior image",
+            )
+        with torch.no_grad():
+            images, targets = self.problem.images(best.answer).clamp(0, 1), self.problem.targets(best.answer)
+        return Found(
+            images.clone(), targets.clone(), best.lowest, tuple(run.lowest for run in self.runs),
+            sum(run.done for run in self.runs), sum(run.seconds for run in self.runs), self.gradients,
+        )  # fmt: skip
 
 
 class _Run:
@@ -156,16 +208,37 @@ class _Run:
     def __init__(self, problem: Problem, how: Search, start: Tensor, restart: int, path: Path | None, key: str) -> None:
         self.problem, self.how, self.restart, self.path, self.key = problem, how, restart, path, key
         self.point, self.best, self.lowest = start, start, math.inf
-        self.level, self.used, self.done = restart % max(1, len(how.levels) - 1), 0, 0
+        self.level, self.used, self.done, self.seconds = restart % max(1, len(how.levels) - 1), 0, 0, 0.0
         self.skips = how.late and bool(problem.evidence.inputs) and problem.terms.exposed > 0
         self.optimiser: Lbfgs | Adam = (
             Lbfgs() if how.optimiser == "lbfgs" else Adam(how.rate, how.iterations, how.warm_up, how.signed)
         )
-        if path is not None and path.is_file():
-            self._load(path)
+        self.load()
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing is left to do."""
+        return self.level == len(self.how.levels)
+
+    @property
+    def answer(self) -> Tensor:
+        """The best point of the last level; the newest one where a search was stopped before that."""
+        if math.isfinite(self.lowest) or self.finished:
+            return self.best
+        level = self.how.levels[self.level]
+        return self.point if level == 1 else self.problem.finest(self.point, level)
+
+    def job(self, tells: Tells, stop: Callable[[], bool]) -> None:
+        """The same as `go`, in a process of its own."""
+        self.go(lambda standing: tells(asdict(standing)), stop)
 
     def go(self, progress: Progress, stop: Callable[[], bool]) -> None:
-        """Work through the levels."""
+        """Work through the levels, and note where it ended."""
+        self.clock = time.perf_counter() - self.seconds
+        self._descend(progress, stop)
+        self._save()
+
+    def _descend(self, progress: Progress, stop: Callable[[], bool]) -> None:
         how, part = self.how, self.how.iterations // (2 * max(1, len(self.how.levels) - 1))
         begun, before, told = time.perf_counter(), self.done, self.done
         while self.level < len(how.levels):
@@ -184,7 +257,6 @@ class _Run:
             history = [value]
             while self.used < budget:
                 if stop():
-                    self._save()
                     return
                 self.point, value, slope, used = self.optimiser.step(self.point, value, slope, evaluate)
                 self.used, self.done = self.used + used, self.done + used
@@ -210,14 +282,17 @@ class _Run:
                     self.point = self.problem.finest(self.point, level)
                 self.optimiser.forget()  # the next level's function is another one
             self.level, self.used = self.level + 1, 0
-        self._save()
 
     def _save(self) -> None:
+        self.seconds = time.perf_counter() - self.clock
         if self.path is None:
             return
         from safetensors.torch import save
 
-        state = {"level": self.level, "used": self.used, "done": self.done, "lowest": str(self.lowest)}
+        state = {
+            "level": self.level, "used": self.used, "done": self.done, "lowest": str(self.lowest),
+            "seconds": self.seconds,
+        }  # fmt: skip
         tensors = {"point": self.point, "best": self.best.clone()}
         tensors |= {f"optimiser.{n}": t.contiguous() for n, t in self.optimiser.tensors().items()}
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -225,17 +300,20 @@ class _Run:
         beside.write_bytes(save(tensors, metadata={"key": self.key, "state": json.dumps(state)}))
         os.replace(beside, self.path)
 
-    def _load(self, path: Path) -> None:
+    def load(self) -> None:
+        """Go on from the notes, if there are any of this very search."""
+        if self.path is None or not self.path.is_file():
+            return
         from safetensors import safe_open
 
-        with safe_open(path, framework="pt") as file:
+        with safe_open(self.path, framework="pt") as file:
             meta = file.metadata()
             if meta.get("key") != self.key:
                 return  # another search's: this one starts afresh and will replace it
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         state = json.loads(meta["state"])
         self.point, self.best, self.lowest = tensors["point"], tensors["best"], float(state["lowest"])
-        self.level, self.used, self.done = state["level"], state["used"], state["done"]
+        self.level, self.used, self.done, self.seconds = (state[n] for n in ("level", "used", "done", "seconds"))
         self.optimiser.restore(
             {n.removeprefix("optimiser."): t for n, t in tensors.items() if n.startswith("optimiser.")}
         )
@@ -255,10 +333,9 @@ def _noise(problem: Problem, seed: int, restart: int) -> Tensor:
 
 
 def _key(problem: Problem, how: Search, seed: int) -> str:
-    """Names a search: its evidence, its settings, its start. How many run at once does not matter."""
+    """Names a search: its evidence, its settings, its start."""
     digest = hashlib.blake2b(digest_size=12)
-    settings = {k: v for k, v in asdict(how).items() if k != "workers"}
-    digest.update(json.dumps([settings, asdict(problem.terms), asdict(problem.recipe), seed]).encode())
+    digest.update(json.dumps([asdict(how), asdict(problem.terms), asdict(problem.recipe), seed]).encode())
     for part in (problem.start, problem.evidence.change, problem.evidence.inputs):
         for name, value in part.items():
             digest.update(name.encode() + value.detach().contiguous().numpy().tobytes())

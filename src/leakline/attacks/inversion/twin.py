@@ -115,19 +115,14 @@ class Twin(nn.Module):
 
     def __init__(self, network: nn.Module, watch: Iterable[str] = ()) -> None:
         super().__init__()
-        self._made = (network, tuple(watch))  # a tuple, so that the original is not taken for a part of this one
         self.seen = Seen()
         self.network = _replaced(copy.deepcopy(network).train(), "", lambda: self.seen)
         for part in self.network.modules():
             if isinstance(part, nn.modules.dropout._DropoutNd):
                 part.eval()  # the client's masks are not known; their mean is
-        for name in self._made[1]:
+        for name in watch:
             layer = self.network.get_submodule(name)
             layer.register_forward_pre_hook(lambda _, args, name=name: self.seen.inputs.__setitem__(name, args[0]))
-
-    def copy(self) -> Twin:
-        """Another twin of the same network, for another thread."""
-        return Twin(*self._made)
 
     def fix(self, fixed: bool) -> None:
         """Say whether the weights of the coming passes cannot depend on the image, which saves work."""
