@@ -31,6 +31,7 @@ class Attack(Protocol):
     Optional, and asked before anything is trained: ``check(federation)`` raises what cannot work;
     ``wants(federation)`` says which updates to keep; ``trains(federation)`` says how many rounds of local training
     the attack asks for beyond the cell's own, by what is trained (cells of one scenario and seed share a name's work).
+    ``passes(federation)`` says how many examples' training steps its searches cost at most.
     ``guesses(asked, workers)`` answers all questions, pairs of view and hints, at once, for attacks that can work on
     several side by side.
     """

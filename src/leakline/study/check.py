@@ -29,12 +29,13 @@ EMPTY = 0.05
 class Bill:
     """What a study would cost: an estimate from one timed pass over a few batches.
 
-    ``worlds`` are the minutes, of all ``minutes``, for federations that attacks train to compare with. What attacks
-    compute besides (searches, forests, audits' games) is not in it.
+    ``worlds`` are the minutes, of all ``minutes``, for federations that attacks train to compare with, ``searches``
+    those for searches, if none ends early. What attacks compute besides (forests, audits' games) is not in it.
     """
 
     minutes: float = 0.0
     worlds: float = 0.0
+    searches: float = 0.0
     memory_mb: float = 0.0
     disk_mb: float = 0.0
 
@@ -57,7 +58,7 @@ class Checked:
         return {
             "name": self.name, "cells": self.cells, "notes": self.notes, "problems": self.problems,
             "warnings": self.warnings, "partition": self.partition, "cards": [c.as_dict() for c in self.cards],
-            "minutes": self.bill.minutes, "minutes_for_attacks": self.bill.worlds,
+            "minutes": self.bill.minutes, "minutes_for_attacks": self.bill.worlds + self.bill.searches,
             "memory_mb": self.bill.memory_mb, "disk_mb": self.bill.disk_mb,
         }  # fmt: skip
 
@@ -84,6 +85,7 @@ class Checked:
         console.print(
             f"\n{self.name}: {self.cells} cells, about {bill.minutes:.1f} minutes on {cores()} cores"
             + (f" ({bill.worlds:.1f} of them for the worlds that attacks compare)" if bill.worlds else "")
+            + (f" (at most {bill.searches:.1f} of them for attacks' searches)" if bill.searches else "")
             + f", {bill.memory_mb:.0f} MB of memory, {bill.disk_mb:.0f} MB on disk. Nothing was trained."
         )
 
@@ -91,7 +93,7 @@ class Checked:
 def check_study(study: Study) -> Checked:
     """Build every federation, look at model and data, compute every formal card, time a few batches."""
     found = Checked(study.name, len(study.cells), list(study.notes))
-    timed: dict[tuple[Any, ...], tuple[float, float]] = {}
+    timed: dict[tuple[Any, ...], _Timed] = {}
     seen: set[tuple[Any, ...]] = set()
     asked: dict[tuple[Any, ...], float] = {}
     for cell in study.cells:
@@ -111,18 +113,20 @@ def check_study(study: Study) -> Checked:
         except LeaklineError as error:
             found.problems.append(f"{cell.name}: {error}")
             continue
-        seconds, memory = timed[scenario]
-        found.bill.minutes += seconds * federation.rounds / 60
+        took = timed[scenario]
+        found.bill.minutes += took.round * federation.rounds / 60
         for attack in study.attacks_on(cell).values():
             for name, rounds in attack.trains(federation).items() if hasattr(attack, "trains") else ():
                 work = (scenario, federation.seed, name)
-                asked[work] = max(asked.get(work, 0.0), rounds * seconds / 60)
-        found.bill.memory_mb = max(found.bill.memory_mb, memory)
+                asked[work] = max(asked.get(work, 0.0), rounds * took.round / 60)
+            if hasattr(attack, "passes"):
+                found.bill.searches += attack.passes(federation) * took.example / cores() / 60
+        found.bill.memory_mb = max(found.bill.memory_mb, took.memory_mb)
         found.bill.disk_mb += (
             4 * federation.layout.size * (3 if not federation.strategy.optimiser.stateless else 1) / 2**20
         )
     found.bill.worlds = sum(asked.values())
-    found.bill.minutes += found.bill.worlds
+    found.bill.minutes += found.bill.worlds + found.bill.searches
     return found
 
 
@@ -158,8 +162,17 @@ def _look_at_masks(federation: Federation) -> list[str]:
     return [f"{empty:.0%} of the test masks mark nothing: a model that marks nothing scores Dice {empty:.2f}"]
 
 
-def _time(federation: Federation) -> tuple[float, float]:
-    """Seconds per round and megabytes, from at most three steps of the largest client."""
+@dataclass(frozen=True)
+class _Timed:
+    """Seconds of a round on all cores, seconds of one example's part of a step on one core, and megabytes."""
+
+    round: float
+    example: float
+    memory_mb: float
+
+
+def _time(federation: Federation) -> _Timed:
+    """From at most three steps of the largest client."""
     torch.set_num_threads(THREADS)
     tune_allocator()
     bench = federation.bench()
@@ -169,8 +182,8 @@ def _time(federation: Federation) -> tuple[float, float]:
     job = Job(bench.initial, client.train, Stream(0, 0, client.name, "check"), 0)
     train(bench, job, replace(plan, max_steps=1))
     start = time.perf_counter()
-    train(bench, job, replace(plan, max_steps=2))
-    per_step = (time.perf_counter() - start) / 2
+    took = train(bench, job, replace(plan, max_steps=2)).steps  # a small client has one step only
+    per_step = (time.perf_counter() - start) / max(took, 1)
     # Examples, not steps, are what takes time where clients' batches differ in size.
     rows = plan.epochs * sum(len(c.train) for c in federation.task.clients) * federation.expected()
     steps = rows / size / len(federation.task.clients)
@@ -183,4 +196,4 @@ def _time(federation: Federation) -> tuple[float, float]:
         evaluation = (time.perf_counter() - start) * len(test) / (few.stop or 1)
     workers = min(cores(), len(federation.task.clients))
     memory = 4 * federation.layout.size * (4 + min(len(federation.task.clients), 14)) * 1.0
-    return (steps * per_step + evaluation) / workers, memory / 2**20 + 400 * workers
+    return _Timed((steps * per_step + evaluation) / workers, per_step / size, memory / 2**20 + 400 * workers)

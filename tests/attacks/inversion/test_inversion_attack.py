@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -75,6 +76,23 @@ def test_it_reads_ssim_psnr_and_rdlv_of_each_attacked_client_and_over_all(attack
     over = by["rdlv", None]
     assert over.n == 2
     assert over.low <= over.value <= over.high
+
+
+def test_the_bill_counts_the_evaluations_that_the_search_makes(attacked, world):
+    attack, _, found = attacked
+    made = sum(int(re.search(r"(\d+) iterations", r.note)[1]) for r in found if r.measure == "ssim" and r.client)
+    # One image each; an evaluation counts as 2.2 steps. A line search may go a few evaluations beyond its limit.
+    assert made <= attack.passes(world) / 2.2 + 10
+    assert attack.passes(world) / 2.2 <= 2 * made
+    assert replace(attack, variant="bn-only").passes(world) == attack.passes(world) / 2.2
+    assert replace(attack, clients=("one", "many")).passes(world) == attack.passes(world) * 13 / 2
+
+
+def test_two_workers_read_what_one_reads(attacked, tmp_path):
+    attack, lab, found = attacked
+    wide = replace(lab_of(lab.federation, attack, tmp_path), workers=2)
+    told = {(r.measure, r.client): r.value for r in examine(attack, wide)}
+    assert told == {(r.measure, r.client): r.value for r in found}
 
 
 def test_pictures_and_arrays_are_left_in_the_runs_media(attacked):

@@ -197,6 +197,14 @@ class GradientInversion:
         if self.embedding:
             load(self.embedding, federation.task.shape)
 
+    def passes(self, federation: Federation) -> float:
+        """The searches' price in examples' training steps, if none ends early."""
+        images = sum(len(federation.clients[name].train) for name in self._targets(federation))
+        # An evaluation that matches updates takes 6.6 forward passes (benchmarks), any other and a training step three.
+        each = 2.2 if self.recipe.terms.update else 1.0
+        how = self.recipe.search
+        return each * len(self.rounds) * images * federation.plan.epochs * how.restarts * how.iterations
+
     def _targets(self, federation: Federation) -> tuple[str, ...]:
         names = self.clients or tuple(federation.clients)
         return tuple(n for n in names if len(federation.clients[n].train) <= self.most_images)
