@@ -2,20 +2,26 @@
 
 An iteration is counted in forward passes F of the client's own network in training mode, on one thread, with the same
 objective: all updates by squared distance and all batch statistics. "Plain" is that objective written the usual way,
-with torch's own second derivatives and hooks on BatchNorm. The library breaching needs torchvision, which leakline does
-not install, so it is not run here; its iteration costs what the plain one does (354 against 401 ms measured beside it,
-minima 337 and 344).
+with torch's own second derivatives and hooks on BatchNorm. The library breaching runs in a process of its own, from the
+folder of peers (see docs/benchmarks.md), since it asks for torchvision, which leakline does not install.
 """
 
 from __future__ import annotations
 
 import copy
+import os
+import subprocess
+import sys
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 from rows import Row, interleaved, milliseconds, ratio
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional
+from training import ENGINES, PEERS
 
 from leakline.attacks.inversion import VARIANTS, Intercepted, Search, Terms, problem_of, search
 from leakline.attacks.inversion.problem import Problem
@@ -39,11 +45,11 @@ BELIEVABLE = 2.5
 SMOOTH = SmallCNN((16, 32, 32), activation="softplus", norm="batch", pool="average")
 
 
-def scene(model: ResNet | SmallCNN) -> tuple[Intercepted, Tensor, Data]:
+def scene(model: ResNet | SmallCNN, channels: int = 1) -> tuple[Intercepted, Tensor, Data]:
     """A client with one phantom, the mean of others, and the update that crossed the wire."""
     images = Phantoms(examples=60, size=SIZE, seed=3).load().train
-    x = images.inputs(slice(None))
-    bench = Bench(initial(model, (1, SIZE, SIZE), 4, seed=0), functional.cross_entropy)
+    x = images.inputs(slice(None)).repeat(1, channels, 1, 1)
+    bench = Bench(initial(model, (channels, SIZE, SIZE), 4, seed=0), functional.cross_entropy)
     data = Data(x[:1], images.y[:1])
     change = train(bench, Job(bench.initial, data, Stream(0, 0, "a", "train"), 0), PLAN).change
     return Intercepted(bench, bench.initial, change, PLAN, 1), x[1:].mean(0, keepdim=True), data
@@ -207,8 +213,39 @@ def quality_rows() -> list[Row]:
     return rows
 
 
+def breaching_rows() -> list[Row]:
+    """SSIM at equal evaluations against breaching: one phantom in three channels, since its prior wants three."""
+    if not (PEERS / "breaching").is_dir():
+        print(f"breaching is not in {PEERS.name}/ of the environment: left out")
+        return []
+    evaluations = 300
+    seen, prior, data = scene(SMOOTH, channels=3)
+    given = {"prior": prior.contiguous(), "label": data.y}
+    for entry, delta in seen.delta.layers():
+        if not entry.buffer:
+            given[f"weight.{entry.name}"] = seen.sent[entry.name].contiguous()
+            given[f"gradient.{entry.name}"] = -delta / PLAN.learning_rate
+    with tempfile.TemporaryDirectory() as folder:
+        told, made = Path(folder) / "scene.safetensors", Path(folder) / "made.safetensors"
+        save_file(given, told)
+        command = [sys.executable, str(ENGINES / "breaching_engine.py"), str(told), str(evaluations), str(made)]
+        path = os.pathsep.join([str(ENGINES), str(PEERS), *sys.path])
+        subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, check=True, capture_output=True)
+        scores = {name: float(ssim(data.x, image)) for name, image in load_file(made).items()}
+    best, said = max(scores.values()), ", ".join(f"{name} {score:.3f}" for name, score in scores.items())
+    how = replace(VARIANTS["grad+bn"].search, iterations=evaluations, restarts=1)
+    distance = replace(BOTH, statistics=0.0)
+    rows = []
+    for name, terms in (("squared distance of updates", distance), ("grad+bn", VARIANTS["grad+bn"].terms)):
+        got = float(ssim(data.x, search(problem_of(seen, prior, terms), how).images))
+        note = f"ours {got:.3f}; breaching: {said}; prior {float(ssim(data.x, prior)):.3f}"
+        table = f"Similarity after {evaluations} evaluations against breaching, three channels"
+        rows.append(Row(table, f"SSIM, ours less breaching's best: {name}", got - best, "", at_least=0.0, note=note))
+    return rows
+
+
 def main(repeats: int) -> list[Row]:
     """All rows."""
     torch.set_num_threads(1)
     tune_allocator()
-    return iteration_rows(repeats) + restart_rows(repeats) + quality_rows()
+    return iteration_rows(repeats) + restart_rows(repeats) + quality_rows() + breaching_rows()

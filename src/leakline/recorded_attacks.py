@@ -39,7 +39,7 @@ NEEDED = ("learning_rate", "batch", "epochs")
 SMALL = 16
 """Up to this side an image has too few frequencies for a search from coarse to fine."""
 FOR_SMALL: dict[str, Any] = {
-    "update": 1.0, "statistics": 0.1, "levels": (1.0,), "distance": "l2", "iterations": 1500,
+    "update": 1.0, "smooth": 1.0, "statistics": 0.1, "levels": (1.0,), "distance": "l2", "iterations": 1500,
     "patience": 100,
 }  # fmt: skip
 SHOWN = 64

@@ -201,6 +201,15 @@ def test_a_smooth_network_is_searched_with_free_pixels_and_one_with_kinks_from_c
         assert Twin(SmallCNN((4,), 4, activation, "batch", pool).build((1, 8, 8), 3)).smooth == smooth
 
 
+def test_on_a_smooth_network_the_update_counts_for_more(scene):
+    seen, prior, _ = scene
+    terms = Terms(update=0.1, smooth=100.0)
+    assert problem_of(seen, prior, terms).terms.update == pytest.approx(10.0)
+    kinked = Bench(SmallCNN((4,), 4, "relu", "batch", "max").build((1, 32, 32), 4), functional.cross_entropy)
+    other = replace(seen, bench=kinked, sent=kinked.initial, delta=kinked.initial)
+    assert problem_of(other, prior, terms).terms.update == pytest.approx(0.1)
+
+
 def test_progress_says_where_the_search_stands(scene):
     seen, prior, _ = scene
     how = Search(optimiser="adam", iterations=110, levels=(1.0,), restarts=1, patience=200)

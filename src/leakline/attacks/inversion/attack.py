@@ -45,7 +45,7 @@ class Recipe:
 _PIXELS = Search(optimiser="adam", levels=(1.0,), restarts=1, patience=1000)
 
 VARIANTS: dict[Variant, Recipe] = {
-    "grad+bn": Recipe(Terms(), Search()),
+    "grad+bn": Recipe(Terms(smooth=100.0), Search()),
     "dlg": Recipe(
         Terms(update=1.0, distance="l2", statistics=0.0, exposed=0.0, box=0.0),
         Search(levels=(1.0,), restarts=1),

@@ -110,7 +110,7 @@ def problem_of(
     classes = _classes(parameters, seen.bench.model)
     return Problem(
         Twin(seen.bench.model, watch=inputs), seen.bench.loss, parameters, recipe,
-        Evidence(change, observed, weights, inputs), terms,
+        Evidence(change, observed, weights, inputs), terms.on(plain.smooth),
         Canvas(prior, seen.examples, channels), classes, found,
     )  # fmt: skip
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
@@ -24,6 +24,8 @@ class Terms:
                   l2       sum |s - o|^2 / sum |o|^2 over all entries together (Zhu et al. 2019, up to a factor)
                   norms    sum over entries of |s - o|, un-squared (paper 001, equation 2), over sum of |o|
                   cosine   1 - cos(s, o) over all entries together (Geiping et al. 2020); blind to the learning rate
+    smooth      how many times more the update counts on a network without kinks: there its mismatch is a smooth
+                function of the image, elsewhere a terraced one that had better not lead
     statistics  mean over BatchNorm layers of the squared error of batch means (in units of the observed standard
                 deviation) plus that of standard deviations (relative). Paper 001's equation 5 sums un-squared norms,
                 so a layer with large activations would outweigh the rest.
@@ -36,6 +38,7 @@ class Terms:
 
     update: float = 0.1
     distance: Distance = "l2"
+    smooth: float = 1.0
     statistics: float = 2.0
     exposed: float = 1.0
     label: float = 0.0
@@ -44,11 +47,15 @@ class Terms:
     box: float = 1.0
 
     def __post_init__(self) -> None:
-        for name in ("update", "statistics", "exposed", "label", "variation", "energy", "box"):
+        for name in ("update", "smooth", "statistics", "exposed", "label", "variation", "energy", "box"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} must not be negative: {getattr(self, name)}")
         if not self.update + self.statistics + self.exposed + self.label > 0:
             raise ValueError("at least one of update, statistics, exposed and label must be positive: nothing to match")
+
+    def on(self, smooth: bool) -> Terms:
+        """The weights on a network that is smooth, or is not."""
+        return replace(self, update=self.update * (self.smooth if smooth else 1.0), smooth=1.0)
 
 
 @dataclass(frozen=True)
