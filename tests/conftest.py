@@ -1,8 +1,9 @@
-"""What all tests share: one thread, repeatable hypothesis, and the tiny federations of `tiny.py`."""
+"""What all tests share: one thread, repeatable hypothesis, the command line, the tiny federations of `tiny.py`."""
 
 from __future__ import annotations
 
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -24,3 +25,27 @@ settings.load_profile("repeatable")
 @pytest.fixture(autouse=True)
 def _one_thread():
     torch.set_num_threads(1)
+
+
+@pytest.fixture
+def leakline(capfd, monkeypatch, tmp_path):
+    """Run a command line in this process, as the installed script would; gives (exit code, out, err)."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # other people's deprecations
+        from leakline.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])  # a command may add to it
+
+    def call(*words: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["leakline", *map(str, words)])
+        try:
+            main()
+            code = 0
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else 0
+        out, err = capfd.readouterr()
+        assert "Traceback" not in out + err
+        return code, out, err
+
+    return call

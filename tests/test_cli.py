@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import warnings
 from pathlib import Path
 
 import pytest
@@ -28,29 +27,6 @@ fedavg = { use = "fedavg", weighting = "even" }
 none = []
 dp = [{ use = "global-dp", noise_multiplier = 1.0, clip = 1.0 }]
 """
-
-
-@pytest.fixture
-def leakline(capfd, monkeypatch, tmp_path):
-    """Run a command line in this process, as the installed script would; gives (exit code, out, err)."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # other people's deprecations
-        from leakline.cli import main
-
-    monkeypatch.chdir(tmp_path)
-
-    def call(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["leakline", *words])
-        try:
-            main()
-            code = 0
-        except SystemExit as end:
-            code = end.code if isinstance(end.code, int) else 0
-        out, err = capfd.readouterr()
-        assert "Traceback" not in out + err
-        return code, out, err
-
-    return call
 
 
 @pytest.fixture

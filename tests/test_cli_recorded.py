@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
-import warnings
 from pathlib import Path
 
 import pytest
@@ -15,28 +13,6 @@ import tiny
 from leakline.federation import federate
 from leakline.readings import Reading
 from leakline.recording import Recorder, Recording
-
-
-@pytest.fixture
-def leakline(capfd, monkeypatch, tmp_path):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # other people's deprecations
-        from leakline.cli import main
-
-    monkeypatch.chdir(tmp_path)
-
-    def call(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["leakline", *words])
-        try:
-            main()
-            code = 0
-        except SystemExit as end:
-            code = end.code if isinstance(end.code, int) else 0
-        out, err = capfd.readouterr()
-        assert "Traceback" not in out + err
-        return code, out, err
-
-    return call
 
 
 @pytest.fixture

@@ -19,38 +19,8 @@ from leakline.flower.submit import Asked
 from leakline.study.lab import card_of, run_study
 from leakline.study.store import Store
 from nodes_here import Context, Node, NodesHere, RecordDict
+from three_clients import SCENARIOS, STUDY
 
-STUDY = """
-name  = "small"
-noise = "seeded"
-[data]
-use     = "digits"
-limit   = 240
-clients = 3
-[model]
-use    = "mlp"
-hidden = [8]
-[training]
-rounds        = 3
-batch         = 16
-learning_rate = 0.3
-"""
-SCENARIOS = """
-[scenarios.plain]
-[scenarios.yogi]
-strategies = { fedyogi = { use = "fedyogi" } }
-defences   = { global-dp = [{ use = "global-dp", noise_multiplier = 1.0, clip = 0.5 }] }
-[scenarios.personal]
-strategies = { fedavg = { use = "fedavg", weighting = "even" } }
-[[scenarios.personal.defences.both]]
-use  = "fedper"
-last = 1
-[[scenarios.personal.defences.both]]
-use              = "intermediaries"
-noise_multiplier = 1.0
-clip             = 0.5
-parts            = 2
-"""
 PERSONAL = STUDY + '[defences]\nfedper = [{ use = "fedper", last = 1 }]\n'
 
 

@@ -6,33 +6,9 @@ import json
 import re
 import sys
 import tomllib
-import warnings
 
 import numpy as np
 import pytest
-
-
-@pytest.fixture
-def leakline(capfd, monkeypatch, tmp_path):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # other people's deprecations
-        from leakline.cli import main
-
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["leakline", *map(str, words)])
-        try:
-            main()
-            code = 0
-        except SystemExit as end:
-            code = end.code if isinstance(end.code, int) else 0
-        out, err = capfd.readouterr()
-        assert "Traceback" not in out + err
-        return code, out, err
-
-    return call
 
 
 def test_compare_two_cells_and_two_directories(leakline, made, root):
