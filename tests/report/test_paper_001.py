@@ -226,9 +226,9 @@ def test_table_1_says_what_was_not_run(root: Path):
     assert rows["GradInversion"]["RDLV, one image, one step"] == "not run"
     assert rows["the paper's, as released"]["RDLV, one image, one step"] == "not run"
     assert rows["the paper's, as written"]["RDLV, one image, one step"] == pytest.approx(0.3)
-    assert rows["the paper's, as written"]["RDLV, one image, 4 steps"] == pytest.approx(-0.25 / 3)
+    assert rows["the paper's, as written"]["RDLV, one image, 4 steps, smooth network"] == pytest.approx(-0.25 / 3)
     assert rows["Geiping"]["n, one image, one step"] == 3
-    assert rows["Geiping"]["RDLV, one image, 4 steps"] == "not run"
+    assert rows["Geiping"]["RDLV, one image, 4 steps, smooth network"] == "not run"
 
 
 def test_table_2_has_batches_steps_and_images_as_run(root: Path):

@@ -20,16 +20,22 @@ from leakline.report.paper_001_words import IMAGES, LEAK, NOT_SAFE, interval, le
 from leakline.report.render import Table
 
 SIDE_BY_SIDE = (OURS, "geiping", "bn-only", "dlg")
+PLACES = {
+    "one-image": "one image, one step",
+    "smooth": "one image, one step, smooth network",
+    "steps-4": "one image, 4 steps, smooth network",
+}
+"""Where Table I compares methods, by scenario."""
 
 
 def table_1(root: Path) -> Table:
     """Table I: what each method takes and recovers to the paper, and what ours like it recovered here."""
-    found = turns(root, lambda s: s.scenario in ("one-image", "steps-4") and s.plain)
+    found = turns(root, lambda s: s.scenario in PLACES and s.plain)
     rows = []
     for method in printed.METHODS:
         for attack in method.ours or ("",):
             row: list[Any] = [method.name, method.takes, method.says, attack or "none of its own"]
-            for scenario in ("one-image", "steps-4"):
+            for scenario in PLACES:
                 own = [t for t in of(found, attack) if t.setting.scenario == scenario]
                 here = measured(own, "rdlv")
                 if here is None:
@@ -38,7 +44,7 @@ def table_1(root: Path) -> Table:
                     row += [here.value, here.interval, here.chance, p_values(own, "rdlv"), here.images]
             rows.append(tuple(row))
     columns = ["method", "takes", "the paper says", "attack here"]
-    for place in ("one image, one step", "one image, 4 steps"):
+    for place in PLACES.values():
         columns += [f"{what}, {place}" for what in ("RDLV", "95 %", "null", "p of single updates", "n")]
     return Table("Table I: methods, and what they got here", tuple(columns), tuple(rows), f"{IMAGES}; {NOT_SAFE}")
 

@@ -201,6 +201,22 @@ def test_a_smooth_network_is_searched_with_free_pixels_and_one_with_kinks_from_c
         assert Twin(SmallCNN((4,), 4, activation, "batch", pool).build((1, 8, 8), 3)).smooth == smooth
 
 
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("epochs", [1, 3])
+def test_labels_of_several_steps_are_counted_right_and_dealt_evenly(momentum, epochs):
+    images = Phantoms(examples=60, size=32, seed=1).load().train
+    rows = [int(r) for c in range(4) for r in np.flatnonzero(np.asarray(images.y) == c)[: (3, 1, 2, 2)[c]]]
+    plan = Plan(batch=4, learning_rate=1e-3, momentum=momentum, epochs=epochs)
+    bench = Bench(SmallCNN((8,), 16, "softplus", "batch", "average").build((1, 32, 32), 4), functional.cross_entropy)
+    data = Data(images.inputs(slice(None))[rows], torch.as_tensor(images.y)[rows])
+    change = train(bench, Job(bench.initial, data, Stream(0, 0, "a", "train"), 0), plan).change
+    problem = problem_of(Intercepted(bench, bench.initial, change, plan, 8), torch.full((1, 1, 32, 32), 0.3), Terms())
+    wrong = (problem.labels.bincount(minlength=4) - torch.tensor([3, 1, 2, 2])).abs().sum() / 2
+    assert wrong <= (1 if momentum else 0)  # momentum weighs early batches more, and who was in them is not known
+    first, second = (problem.labels[list(step)].bincount(minlength=4) for step in problem.recipe.steps[:2])
+    assert (first - second).abs().max() <= 1
+
+
 def test_on_a_smooth_network_the_update_counts_for_more(scene):
     seen, prior, _ = scene
     terms = Terms(update=0.1, smooth=100.0)

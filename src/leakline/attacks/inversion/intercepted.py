@@ -103,7 +103,7 @@ def problem_of(
         shown = prior.expand(1, channels, *prior.shape[2:])
         inputs = exposed(plain.sites(shown), gradient, parameters, means)
     found = (
-        _labels(plain, seen, prior.expand(1, channels, *prior.shape[2:]), gradient, parameters)
+        _labels(plain, seen, prior.expand(1, channels, *prior.shape[2:]), gradient, parameters, recipe)
         if labels == "restored"
         else None
     )
@@ -139,9 +139,17 @@ def norm_momenta(model: nn.Module) -> dict[str, float]:
 
 
 def _labels(
-    twin: Twin, seen: Intercepted, prior: Tensor, gradient: dict[str, Tensor], parameters: dict[str, Tensor]
+    twin: Twin,
+    seen: Intercepted,
+    prior: Tensor,
+    gradient: dict[str, Tensor],
+    parameters: dict[str, Tensor],
+    recipe: Recipe,
 ) -> Tensor | None:
-    """Labels from the last layer's bias where it crossed the wire; None: they must be searched for."""
+    """Labels from the last layer's bias where it crossed the wire; None: they must be searched for.
+
+    Which labels met in which step is not known. They are dealt out evenly, which is the likeliest after a shuffle.
+    """
     head = [n for n, m in seen.bench.model.named_modules() if isinstance(m, nn.Linear)]
     bias = gradient.get(f"{head[-1]}.bias") if head else None
     if bias is None:
@@ -149,7 +157,18 @@ def _labels(
     _put(twin, parameters)
     with torch.no_grad():
         guess = torch.softmax(twin(prior.expand(max(2, seen.examples), *prior.shape[1:])), 1).mean(0)
-    return restore_labels(bias, seen.examples, guess)
+    found = restore_labels(bias / _strides(recipe), seen.examples, guess)
+    size = len(recipe.steps[0])
+    order = sorted(range(seen.examples), key=lambda i: (i % size, i))
+    return torch.empty_like(found).index_put_((torch.tensor(order),), found)
+
+
+def _strides(recipe: Recipe) -> float:
+    """How many times the rate and a step's gradient a whole turn amounts to, if all its gradients were the same.
+
+    K for plain SGD; with momentum m a gradient goes on in later steps: sum over steps j = 1..K of (1 - m^j) / (1 - m).
+    """
+    return sum(sum(recipe.momentum**i for i in range(j + 1)) for j in range(len(recipe.steps)))
 
 
 def _fits(bench: Bench, prior: Tensor) -> None:
