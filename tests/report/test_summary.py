@@ -29,7 +29,7 @@ def test_a_row_says_promise_leak_and_price(made):
     assert noisy.limit.text == "76 of 100 times"  # two rounds: mu = sqrt(2), advantage 2 Phi(mu / 2) - 1 = 0.52
     settings = {s.defence: s for s in pooled.settings}
     worst = settings["none"].worst
-    assert none.attack.text == f"{100 * worst.estimate.mean:.0f} of 100 times"
+    assert none.attack.text == f"right {100 * worst.estimate.mean:.0f} of 100 times"
     assert none.attack.more.startswith("loss-threshold, ")
     values = results(made).query("measure == 'accuracy' and round == 1").groupby("defence")["value"].mean()
     assert noisy.utility.text == f"{100 * values['global-dp']:.1f} %"
@@ -40,7 +40,7 @@ def test_a_row_says_promise_leak_and_price(made):
 def test_the_page_shows_the_table_once_with_a_row_for_each_defence(made, tmp_path, read_page):
     page = read_page(build_report(made, tmp_path / "r.html"))
     assert page.text.count("Every defence in one table") == 1
-    assert page.text.count("The strongest attack tried was right") == 1
+    assert page.text.count("The strongest attack tried") == 1
     labels = [a["data-label"] for tag, a in page.elements if tag == "td" and "data-label" in a]
     assert labels.count("Any attacker is right at most") == 2
 
@@ -69,8 +69,19 @@ def test_an_attack_that_asks_no_yes_or_no_question(root):
         line = {"measure": "ssim", "value": 0.4, "chance": 0.1, "better": "lower", "by": "inversion", "attack": "i-1"}
         (run / "attacks.jsonl").write_text(json.dumps(line) + "\n")
     cell = lines_of(root)["none"].attack
-    assert cell.text == "ssim 0.40, by chance 0.1"
-    assert cell.more == "inversion, 0.40 to 0.40"  # over two seeds that agree
+    assert cell.text == "images at SSIM 0.40"
+    assert cell.more == "inversion, 0.40 to 0.40; a guess without the update: 0.10"  # over two seeds that agree
+    (said,) = next(g for g in glances(pool(read_study(root))) if g.defence == "none").attack
+    assert said.startswith("The attack inversion rebuilt images from what clients sent: similarity (SSIM) 0.40")
+    assert said.endswith("1 is the same image, and a guess without the update has 0.10.")
+
+
+def test_images_no_nearer_than_a_guess_are_no_find(root):
+    for run in (root / "runs").iterdir():
+        line = {"measure": "ssim", "value": 0.1, "chance": 0.4, "better": "lower", "by": "inversion", "attack": "i-1"}
+        (run / "attacks.jsonl").write_text(json.dumps(line) + "\n")
+    (said,) = next(g for g in glances(pool(read_study(root))) if g.defence == "none").attack
+    assert said.startswith("The attack inversion rebuilt nothing: its images are no nearer than a guess")
 
 
 def test_an_estimate_of_epsilon_is_no_finding_and_the_highest_of_many_says_so(root):
@@ -83,7 +94,7 @@ def test_an_estimate_of_epsilon_is_no_finding_and_the_highest_of_many_says_so(ro
         lines = [{**line, "measure": f"auc:{i}", "value": 0.5 + i / 100, "chance": 0.5} for i in range(6)]
         (run / "attacks.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
     cell = lines_of(root)["none"].attack
-    assert cell.text == "55 of 100 times"
+    assert cell.text == "right 55 of 100 times"
     assert cell.more.endswith("the highest of 6 figures")
 
 

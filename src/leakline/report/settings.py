@@ -123,6 +123,12 @@ def comparable(leaks: Sequence[Leak]) -> list[Leak]:
     return [leak for leak in known if leak.chance == 0.5] or known
 
 
+def rebuilt(settings: Sequence[Setting]) -> Leak | None:
+    """The reconstruction that is most like the original, where attacks rebuild images; its chance is a mere guess's."""
+    found = [leak for s in settings for leak in s.leaks if leak.measure == "ssim" and leak.chance is not None]
+    return max(found, key=lambda leak: leak.estimate.mean, default=None)
+
+
 @dataclass(frozen=True)
 class Pooled:
     """All that the tables, charts and sentences of a report need."""

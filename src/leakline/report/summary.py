@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from leakline.cards import Promise
 from leakline.cards import number as epsilon_text
 from leakline.report.cost import headline_name, lost_text, utility_text
-from leakline.report.settings import Leak, Pooled, Setting, comparable
+from leakline.report.settings import Leak, Pooled, Setting, comparable, rebuilt
 from leakline.report.words import right_at_most, settings_of, verdict_of
 
 
@@ -78,6 +78,11 @@ def _attack(settings: Sequence[Setting]) -> Cell:
     audit = f"an audit proved epsilon ≥ {epsilon_text(max(bounds))}" if bounds else ""
     audit = "an audit found no noise at all" if bounds and math.isinf(max(bounds)) else audit
     worst = max(found, key=lambda leak: (leak.chance == 0.5, leak.estimate.mean - (leak.chance or 0.0)), default=None)
+    image = rebuilt(settings)
+    if image is not None and (worst is None or worst.chance != 0.5):
+        guess = f"a guess without the update: {image.chance:.2f}"
+        more = "; ".join(text for text in (_sure(image), guess, audit) if text)
+        return Cell(f"images at SSIM {image.estimate.mean:.2f}", more, f"{image.estimate.mean:.6f}")
     if worst is None or not _readable(worst, bool(audit)):
         tried = any(s.leaks for s in settings)
         return Cell(audit[:1].upper() + audit[1:] or ("see the tables" if tried else "none was tried"))
@@ -86,7 +91,7 @@ def _attack(settings: Sequence[Setting]) -> Cell:
     more = "; ".join(text for text in (_sure(worst), many, audit) if text)
     mean = worst.estimate.mean
     if worst.chance == 0.5:
-        return Cell(f"{100 * mean:.0f} of 100 times", more, f"{100 * mean:.6f}")
+        return Cell(f"right {100 * mean:.0f} of 100 times", more, f"{100 * mean:.6f}")
     return Cell(f"{worst.measure} {mean:.2f}, by chance {worst.chance:.2g}", more, f"{mean:.6f}")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from leakline.cards import OBSERVERS, Promise
 from leakline.cards import number as epsilon_text
 from leakline.report.cost import cost_words
-from leakline.report.settings import Leak, Pooled, Setting, comparable
+from leakline.report.settings import Leak, Pooled, Setting, comparable, rebuilt
 
 VERDICTS = {
     "strong": "strong promise",
@@ -203,8 +203,9 @@ def _guesses(pooled: Pooled, settings: Sequence[Setting]) -> list[str]:
         return ["No attack was tried, so nothing is known about what leaks."]
     odds = [(s, s.worst) for s in settings if s.worst is not None and s.worst.chance == 0.5]
     names = list(dict.fromkeys(leak.by for _, leak in leaks))
+    seen = _rebuilt(rebuilt(settings), len(names))
     if not odds:
-        return [f"{', '.join(names)} was tried; its figures are in the table of attacks."]
+        return seen or [f"{_listed(names)} tried; {'its' if len(names) == 1 else 'their'} figures are in the tables."]
     setting, worst = max(odds, key=lambda pair: pair[1].estimate.mean)
     who = f"The attack {worst.by}" if len(names) == 1 else f"The strongest of {len(names)} attacks ({worst.by})"
     tried = sum(len(comparable(s.leaks)) for s in settings)
@@ -215,9 +216,26 @@ def _guesses(pooled: Pooled, settings: Sequence[Setting]) -> list[str]:
         else ""
     )
     where = f", under {pooled.place(setting.labels)}," if len(settings) > 1 else ""
-    return [
-        f"{who}{where} is right {100 * worst.estimate.mean:.0f} of 100 times; blind guessing: 50.{_sure(worst)}{picked}"
-    ]
+    often = f"{100 * worst.estimate.mean:.0f} of 100 times; blind guessing: 50"
+    return [f"{who}{where} is right {often}.{_sure(worst)}{picked}", *seen]
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"{', '.join(names)} {'was' if len(names) == 1 else 'were'}"
+
+
+def _rebuilt(image: Leak | None, attacks: int) -> list[str]:
+    """How like their originals the images were that an attack rebuilt from updates."""
+    if image is None or image.chance is None:
+        return []
+    low, high = image.interval
+    sure = "" if low is None or high is None else f", 95 % interval {low:.2f} to {high:.2f}"
+    who = f"The attack {image.by}" if attacks == 1 else f"The strongest of {attacks} attacks ({image.by})"
+    like = f"similarity (SSIM) {image.estimate.mean:.2f}{sure}; 1 is the same image"
+    guess = f"a guess without the update has {image.chance:.2f}"
+    if image.estimate.mean > image.chance:
+        return [f"{who} rebuilt images from what clients sent: {like}, and {guess}."]
+    return [f"{who} rebuilt nothing: its images are no nearer than a guess ({like}; {guess}). A better one may."]
 
 
 def _sure(leak: Leak) -> str:
