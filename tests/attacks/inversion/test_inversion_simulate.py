@@ -216,3 +216,12 @@ def test_labels_of_a_batch_are_counted_when_the_mean_output_is_known(labels):
     p = torch.softmax(torch.randn(len(labels), 4, generator=torch.Generator().manual_seed(0)), 1)
     bias = (p - functional.one_hot(y, 4)).mean(0)
     assert restore_labels(bias, len(labels), p.mean(0)).tolist() == sorted(labels)
+
+
+@pytest.mark.parametrize("size", [0.1, 10.0, 1e6])
+def test_noise_on_the_bias_never_changes_how_many_labels_there_are(size):
+    stream = torch.Generator().manual_seed(5)
+    for _ in range(50):
+        bias = size * torch.randn(2, generator=stream)
+        assert len(restore_labels(bias, 8, torch.tensor([0.4, 0.6]))) == 8
+    assert restore_labels(torch.tensor([5.0, 5.0]), 8, torch.tensor([0.25, 0.75])).bincount().tolist() == [2, 6]

@@ -142,7 +142,9 @@ def restore_labels(bias: Tensor, images: int, probabilities: Tensor) -> Tensor:
     if images == 1:
         return bias.argmin().view(1)
     counts = (images * (probabilities - bias)).clamp_min(0).double()
-    counts = counts * (images / counts.sum().clamp_min(1e-12))
+    if not counts.sum() > 0:  # noise can leave nothing: then the network's own guess is as good as any
+        counts = probabilities.double()
+    counts = counts * (images / counts.sum())
     whole = counts.floor().long()
     missing = images - int(whole.sum())
     order = (counts - whole).argsort(descending=True)
