@@ -76,6 +76,20 @@ def test_an_attack_that_asks_no_yes_or_no_question(root):
     assert said.endswith("1 is the same image, and a guess without the update has 0.10.")
 
 
+def test_the_client_whose_images_were_rebuilt_best_is_named(root):
+    """A mean over clients would hide the one who has been read."""
+    for run in (root / "runs").iterdir():
+        line = {"measure": "ssim", "value": 0.3, "chance": 0.4, "better": "lower", "by": "inversion", "attack": "i-1"}
+        own = [{**line, "client": "ann", "value": 0.97, "chance": 0.35}, {**line, "client": "bob", "value": 0.1}]
+        (run / "attacks.jsonl").write_text("".join(json.dumps(one) + "\n" for one in (line, *own)))
+    cell = lines_of(root)["none"].attack
+    assert cell.text == "images at SSIM 0.97 (ann)"
+    assert cell.more == "inversion; a guess without the update: 0.35; mean of all attacked there 0.30"
+    (said,) = next(g for g in glances(pool(read_study(root))) if g.defence == "none").attack
+    assert said.startswith("The attack inversion rebuilt ann's images from what clients sent: similarity (SSIM) 0.97;")
+    assert "The mean of all attacked there is 0.30" in said
+
+
 def test_images_no_nearer_than_a_guess_are_no_find(root):
     for run in (root / "runs").iterdir():
         line = {"measure": "ssim", "value": 0.1, "chance": 0.4, "better": "lower", "by": "inversion", "attack": "i-1"}

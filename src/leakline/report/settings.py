@@ -123,10 +123,32 @@ def comparable(leaks: Sequence[Leak]) -> list[Leak]:
     return [leak for leak in known if leak.chance == 0.5] or known
 
 
-def rebuilt(settings: Sequence[Setting]) -> Leak | None:
-    """The reconstruction that is most like the original, where attacks rebuild images; its chance is a mere guess's."""
-    found = [leak for s in settings for leak in s.leaks if leak.measure == "ssim" and leak.chance is not None]
-    return max(found, key=lambda leak: leak.estimate.mean, default=None)
+@dataclass(frozen=True)
+class Rebuilt:
+    """Images that an attack rebuilt: the client whose are most like the originals, and the mean over all attacked.
+
+    ``guess`` is what an image has that was guessed without the client's update.
+    """
+
+    by: str
+    client: str
+    ssim: float
+    guess: float
+    mean: Leak
+
+
+def rebuilt(settings: Sequence[Setting]) -> Rebuilt | None:
+    """The client that is worst off where attacks rebuild images, nearer than a guess if any is."""
+    found = []
+    for setting in settings:
+        means = {leak.by: leak for leak in setting.leaks if leak.measure == "ssim" and leak.chance is not None}
+        found += [Rebuilt(by, "", m.estimate.mean, m.chance or 0.0, m) for by, m in means.items()]
+        for line in (line for cell in setting.cells for line in cell.attacks):
+            value, guess, by = line.get("value"), line.get("chance"), str(line.get("by", ""))
+            single = line.get("measure") == "ssim" and "client" in line and by in means
+            if single and isinstance(value, float) and isinstance(guess, float):
+                found.append(Rebuilt(by, str(line["client"]), value, guess, means[by]))
+    return max(found, key=lambda image: (image.ssim > image.guess, image.ssim, image.client), default=None)
 
 
 @dataclass(frozen=True)

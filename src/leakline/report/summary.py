@@ -80,9 +80,10 @@ def _attack(settings: Sequence[Setting]) -> Cell:
     worst = max(found, key=lambda leak: (leak.chance == 0.5, leak.estimate.mean - (leak.chance or 0.0)), default=None)
     image = rebuilt(settings)
     if image is not None and (worst is None or worst.chance != 0.5):
-        guess = f"a guess without the update: {image.chance:.2f}"
-        more = "; ".join(text for text in (_sure(image), guess, audit) if text)
-        return Cell(f"images at SSIM {image.estimate.mean:.2f}", more, f"{image.estimate.mean:.6f}")
+        guess = f"a guess without the update: {image.guess:.2f}"
+        whole = f"mean of all attacked there {image.mean.estimate.mean:.2f}" if image.client else ""
+        more = "; ".join(text for text in (_sure(image.mean) if not whole else image.by, guess, whole, audit) if text)
+        return Cell(f"images at SSIM {image.ssim:.2f}{_of(image.client)}", more, f"{image.ssim:.6f}")
     if worst is None or not _readable(worst, bool(audit)):
         tried = any(s.leaks for s in settings)
         return Cell(audit[:1].upper() + audit[1:] or ("see the tables" if tried else "none was tried"))
@@ -93,6 +94,10 @@ def _attack(settings: Sequence[Setting]) -> Cell:
     if worst.chance == 0.5:
         return Cell(f"right {100 * mean:.0f} of 100 times", more, f"{100 * mean:.6f}")
     return Cell(f"{worst.measure} {mean:.2f}, by chance {worst.chance:.2g}", more, f"{mean:.6f}")
+
+
+def _of(client: str) -> str:
+    return f" ({client})" if client else ""
 
 
 def _readable(leak: Leak, audited: bool) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 from leakline.cards import OBSERVERS, Promise
 from leakline.cards import number as epsilon_text
 from leakline.report.cost import cost_words
-from leakline.report.settings import Leak, Pooled, Setting, comparable, rebuilt
+from leakline.report.settings import Leak, Pooled, Rebuilt, Setting, comparable, rebuilt
 
 VERDICTS = {
     "strong": "strong promise",
@@ -224,18 +224,20 @@ def _listed(names: Sequence[str]) -> str:
     return f"{', '.join(names)} {'was' if len(names) == 1 else 'were'}"
 
 
-def _rebuilt(image: Leak | None, attacks: int) -> list[str]:
+def _rebuilt(image: Rebuilt | None, attacks: int) -> list[str]:
     """How like their originals the images were that an attack rebuilt from updates."""
-    if image is None or image.chance is None:
+    if image is None:
         return []
-    low, high = image.interval
+    low, high = image.mean.interval
     sure = "" if low is None or high is None else f", 95 % interval {low:.2f} to {high:.2f}"
     who = f"The attack {image.by}" if attacks == 1 else f"The strongest of {attacks} attacks ({image.by})"
-    like = f"similarity (SSIM) {image.estimate.mean:.2f}{sure}; 1 is the same image"
-    guess = f"a guess without the update has {image.chance:.2f}"
-    if image.estimate.mean > image.chance:
-        return [f"{who} rebuilt images from what clients sent: {like}, and {guess}."]
-    return [f"{who} rebuilt nothing: its images are no nearer than a guess ({like}; {guess}). A better one may."]
+    whole = f" The mean of all attacked there is {image.mean.estimate.mean:.2f}{sure}." if image.client else ""
+    like = f"similarity (SSIM) {image.ssim:.2f}{sure if not image.client else ''}; 1 is the same image"
+    guess = f"a guess without the update has {image.guess:.2f}"
+    if image.ssim > image.guess:
+        whose = f"{image.client}'s images" if image.client else "images"
+        return [f"{who} rebuilt {whose} from what clients sent: {like}, and {guess}.{whole}"]
+    return [f"{who} rebuilt nothing: its images are no nearer than a guess ({like}; {guess}).{whole} A better one may."]
 
 
 def _sure(leak: Leak) -> str:
