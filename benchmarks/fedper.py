@@ -3,7 +3,8 @@
 The work of a round is fixed: everybody's local epochs on windows of MotionSense's shape, with its people's sizes. The
 sequential loop runs it client by client in one process. Cases: the study's own network (250,000 values: a step fills a
 core), the desk preset's (16,000), and clients with a tenth of the data in small batches, where the overhead of a step
-is what grouping saves. `leakline.ragged` groups in the last case only; in the others a round gains by its workers.
+is what grouping saves. `leakline.bench.ragged` groups in the last case only; in the others a round gains by
+its workers.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from dataclasses import dataclass
 import torch
 from rows import Row, interleaved, milliseconds, ratio
 
+from leakline.bench.ragged import GROUP, train_ragged
+from leakline.bench.training import Job, Plan, train
 from leakline.data.base import Client, Data, Task
 from leakline.federation import Federation, State, federate, initial_weights, keep_none
 from leakline.models.small import MotionCNN
-from leakline.ragged import GROUP, train_ragged
 from leakline.randomness import Stream
 from leakline.runtimes.local import LocalTransport
 from leakline.runtimes.machine import tune_allocator
-from leakline.training import Job, Plan, train
 
 TITLE = "One round of 24 people of unequal size (motion-cnn)"
 SIZES = (

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from rows import Row, ratio
 
-from leakline.flower.processes import NOWHERE, environment
+from leakline.flower.trial.processes import NOWHERE, environment
 
 ENGINES = Path(__file__).parent / "engines"
 ROUNDS = 15

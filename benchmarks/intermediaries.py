@@ -12,16 +12,16 @@ from dataclasses import dataclass, replace
 import torch
 from rows import Row, interleaved, milliseconds, ratio
 
-from leakline.client_side import answer
+from leakline.bench.training import Plan
 from leakline.data.base import Client, Data, Task
 from leakline.defences import GlobalDP, Intermediaries
 from leakline.federation import Architecture, Federation, State, federate, initial_weights, keep_none
 from leakline.messages import Order, Update
 from leakline.models.small import SmallCNN
 from leakline.models.unet import SmallUNet
+from leakline.runtimes.client import answer
 from leakline.runtimes.local import tune_allocator
 from leakline.strategies import fedavg
-from leakline.training import Plan
 
 TITLE = "A client as four sub-clients against one piece"
 PARTS = 4

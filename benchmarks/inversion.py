@@ -25,6 +25,7 @@ from training import ENGINES, PEERS
 
 from leakline.attacks.inversion import VARIANTS, Intercepted, Search, Terms, problem_of, search
 from leakline.attacks.inversion.problem import Problem
+from leakline.bench.training import Bench, Job, Plan, train
 from leakline.data.base import Data
 from leakline.data.phantoms import Phantoms
 from leakline.leakage.images import ssim
@@ -33,7 +34,6 @@ from leakline.models.residual import ResNet
 from leakline.models.small import SmallCNN
 from leakline.randomness import Stream
 from leakline.runtimes.local import tune_allocator
-from leakline.training import Bench, Job, Plan, train
 from leakline.weights import write
 
 SIZE = 64

@@ -79,7 +79,7 @@ def _lines(path: Path, lines: list[dict[str, object]]) -> None:
 
 def main(repeats: int) -> list[Row]:
     """Seconds and megabytes of the page."""
-    from leakline.report.build import build_report
+    from leakline.report.page.build import build_report
 
     with tempfile.TemporaryDirectory() as folder:
         root = made_up(Path(folder) / "large")

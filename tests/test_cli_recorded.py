@@ -12,7 +12,7 @@ import torch
 import tiny
 from leakline.federation import federate
 from leakline.readings import Reading
-from leakline.recording import Recorder, Recording
+from leakline.recordings.recording import Recorder, Recording
 
 
 @pytest.fixture

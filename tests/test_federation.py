@@ -9,15 +9,15 @@ import torch
 from torch import nn
 
 import tiny
-from leakline.client_side import answer, reason_of
+from leakline.bench.training import Job, Plan, train
 from leakline.data.base import Client, Data
 from leakline.defences import AdaptiveClip, GlobalDP
 from leakline.errors import ClientLost, StackError
 from leakline.federation import State, federate, initial_weights, keep_none
 from leakline.messages import Dropped, Order
+from leakline.runtimes.client import answer, reason_of
 from leakline.runtimes.local import LocalTransport
 from leakline.strategies import MENU, Mean
-from leakline.training import Job, Plan, train
 from leakline.weights import Entry, Layout, Weights, write
 
 # --- the loop ----------------------------------------------------------------------------------------------------

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import save
 
+from leakline.bench.memory import pack, unpack
 from leakline.errors import StoreError
-from leakline.memory import pack, unpack
 
 names = st.text("abcxyz._- ", min_size=1, max_size=5)
 plain = st.booleans() | st.integers(-(2**60), 2**60) | st.floats(allow_nan=False) | st.text(max_size=8)

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 import tiny
-from leakline.ragged import MOST_PADDING, fits_ragged, share_of_padding, train_ragged
+from leakline.bench.ragged import MOST_PADDING, fits_ragged, share_of_padding, train_ragged
+from leakline.bench.training import Bench, Job, Plan, train
 from leakline.randomness import Stream
-from leakline.training import Bench, Job, Plan, train
 from leakline.utility import objective
 
 PLANS = {

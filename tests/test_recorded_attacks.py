@@ -12,10 +12,11 @@ import pytest
 import torch
 from torch import nn
 
+from leakline.bench.training import Plan
 from leakline.data.base import Client, Data, Task
 from leakline.errors import DataError, LeaklineError, StackError
 from leakline.federation import Federation, federate
-from leakline.recorded_attacks import (
+from leakline.recordings.attacks import (
     Inversion,
     Target,
     attack_recording,
@@ -24,8 +25,7 @@ from leakline.recorded_attacks import (
     known_plan,
     load_truth,
 )
-from leakline.recording import Recorder, Recording
-from leakline.training import Plan
+from leakline.recordings.recording import Recorder, Recording
 
 SHAPE = (1, 8, 8)
 PLAN = Plan(epochs=1, batch=4, learning_rate=0.1)
@@ -122,7 +122,7 @@ def test_what_does_not_fit_is_said(tmp_path):
     with pytest.raises(LeaklineError, match="cannot import"):
         imported("nowhere.at.all:Net")
     with pytest.raises(LeaklineError, match="cannot be called"):
-        imported("leakline.recording:VERSION")
+        imported("leakline.recordings.recording:VERSION")
     with pytest.raises(LeaklineError, match="round 7 is not in this recording"):
         attack_recording(recording, attack(), target(), rounds=[7])
 

@@ -14,7 +14,7 @@ import tiny
 from leakline.errors import StoreError
 from leakline.federation import federate, keep_all
 from leakline.messages import Round, Update
-from leakline.recording import Recorder, Recording, is_recording
+from leakline.recordings.recording import Recorder, Recording, is_recording
 from leakline.study.lab import train_run
 from leakline.study.store import Store
 from leakline.weights import Weights

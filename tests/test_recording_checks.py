@@ -12,8 +12,8 @@ import tiny
 from leakline.defences import FedBN, GlobalDP, PercentileGaussian
 from leakline.federation import federate
 from leakline.messages import Round, Update
-from leakline.recording import Recorder, Recording
-from leakline.recording_checks import Claimed, Finding, check_recording
+from leakline.recordings.checks import Claimed, Finding, check_recording
+from leakline.recordings.recording import Recorder, Recording
 from leakline.strategies import MENU as STRATEGIES
 from leakline.weights import Entry, Layout, Weights
 

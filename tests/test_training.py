@@ -10,8 +10,8 @@ from torch import nn
 from torch.nn import functional
 
 import tiny
+from leakline.bench.training import Bench, Job, Plan, fits_together, train, train_together
 from leakline.randomness import Stream
-from leakline.training import Bench, Job, Plan, fits_together, train, train_together
 from leakline.weights import read
 
 STREAM = Stream(0, 3, "a", "train")

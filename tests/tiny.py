@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from leakline.bench.training import Plan
 from leakline.data.base import Client, Data, Task
 from leakline.federation import Federation, federate
 from leakline.messages import Round, Update
 from leakline.runtimes.local import LocalTransport
-from leakline.training import Plan
 from leakline.weights import Entry, Layout, Weights
 
 FEATURES, CLASSES = 4, 3

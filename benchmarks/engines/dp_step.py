@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from leakline.bench.optimisers import Sgd
 from leakline.defences import DpSgd
-from leakline.local_optimisers import Sgd
 from leakline.messages import Turn
 from leakline.models.papers import Paper000CNN
 from leakline.runtimes.local import tune_allocator

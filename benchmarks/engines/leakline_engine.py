@@ -5,11 +5,11 @@ from __future__ import annotations
 from jobs import BATCH, CLASSES, RATE, Record, arguments
 from torch import Tensor
 
+from leakline.bench.training import Plan
 from leakline.data.base import Client, Data, Task
 from leakline.federation import Federation, State, federate, keep_none
 from leakline.models.papers import Paper000CNN, Paper002CNN
 from leakline.runtimes.local import LocalTransport
-from leakline.training import Plan
 
 
 def federation(job: str, x: Tensor, y: Tensor) -> Federation:

@@ -15,12 +15,12 @@ import torch
 from bare import thresholds
 from torch.nn.functional import cross_entropy
 
+from leakline.bench.training import Bench, Plan
 from leakline.data.base import Client, Data, Task
 from leakline.federation import Federation, federate, keep_none
 from leakline.models.papers import Paper000CNN
 from leakline.runtimes.local import LocalTransport
 from leakline.runtimes.machine import cores
-from leakline.training import Bench, Plan
 
 CLIENTS, IMAGES = 50, 32
 

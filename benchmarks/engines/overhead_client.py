@@ -10,10 +10,10 @@ from flwr.clientapp import ClientApp
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from leakline.bench.training import Plan
 from leakline.data import DATASETS, PARTITIONERS, partition
 from leakline.federation import Federation
-from leakline.flower.turns import take_turn
-from leakline.training import Plan
+from leakline.flower.transport.turns import take_turn
 
 CLIENTS, BATCH, RATE = 10, 32, 0.1
 

@@ -36,7 +36,7 @@ _HOME = {
     "NoClaim": "leakline.privacy",
     "Order": "leakline.messages",
     "PercentileGaussian": "leakline.defences",
-    "Plan": "leakline.training",
+    "Plan": "leakline.bench.training",
     "Reading": "leakline.readings",
     "Round": "leakline.messages",
     "Strategy": "leakline.strategies",
@@ -47,7 +47,7 @@ _HOME = {
     "Update": "leakline.messages",
     "Weights": "leakline.weights",
     "account": "leakline.privacy",
-    "answer": "leakline.client_side",
+    "answer": "leakline.runtimes.client",
     "attacks": "",
     "audit": "leakline.attacks.audit",
     "calibrate": "leakline.privacy",
@@ -76,9 +76,9 @@ if TYPE_CHECKING:
     from leakline import privacy as privacy
     from leakline import strategies as strategies
     from leakline.attacks.audit import audit as audit
+    from leakline.bench.training import Plan as Plan
     from leakline.cards import Card as Card
     from leakline.cards import formal_card as formal_card
-    from leakline.client_side import answer as answer
     from leakline.data import Client as Client
     from leakline.data import Data as Data
     from leakline.data import Dataset as Dataset
@@ -111,12 +111,12 @@ if TYPE_CHECKING:
     from leakline.privacy import account as account
     from leakline.privacy import calibrate as calibrate
     from leakline.readings import Reading as Reading
+    from leakline.runtimes.client import answer as answer
     from leakline.runtimes.local import LocalTransport as LocalTransport
     from leakline.strategies import Strategy as Strategy
     from leakline.study import Study as Study
     from leakline.study import grid as grid
     from leakline.study import load as load
-    from leakline.training import Plan as Plan
     from leakline.weights import Layout as Layout
     from leakline.weights import Weights as Weights
 

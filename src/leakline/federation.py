@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import nn
 
+from leakline.bench.training import Bench, Job, Plan, train
 from leakline.data.base import Client, Task
 from leakline.defences import Defence
 from leakline.errors import ClientLost, StackError
@@ -22,7 +23,6 @@ from leakline.privacy import Claim, NoClaim
 from leakline.randomness import Stream
 from leakline.strategies import Mean, Strategy
 from leakline.strategies import State as OptimiserState
-from leakline.training import Bench, Job, Plan, train
 from leakline.utility import Objective, objective
 from leakline.weights import Layout, Weights
 

@@ -8,11 +8,11 @@ from functools import cached_property
 
 from torch import Tensor
 
+from leakline.bench.training import Bench, Plan
 from leakline.data.base import Data
 from leakline.errors import StackError
 from leakline.federation import Federation
 from leakline.messages import Update
-from leakline.training import Bench, Plan
 from leakline.weights import Weights
 
 

@@ -15,6 +15,7 @@ from leakline.attacks import MENU, AttributeInference
 from leakline.attacks.attribute_inference import Hints, _Scene
 from leakline.attacks.update_features import FEATURES, rows_of
 from leakline.attacks.users import folds_over, forest, logistic, user_readings
+from leakline.bench.training import Plan
 from leakline.data.base import Client, Data
 from leakline.defences import FedPer
 from leakline.errors import StudyError
@@ -23,7 +24,6 @@ from leakline.study.check import check_study
 from leakline.study.lab import Lab, examine, train_run
 from leakline.study.spec import parse
 from leakline.study.store import Store
-from leakline.training import Plan
 from leakline.weights import Entry, Layout, Weights, read
 
 USERS = 16

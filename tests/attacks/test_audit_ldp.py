@@ -27,6 +27,7 @@ from leakline.attacks.audit.distinguishers import (
 from leakline.attacks.audit.network import paper_002_cnn
 from leakline.attacks.audit.scene import draw_scene, malicious_model
 from leakline.attacks.audit.stacks import stacked_losses
+from leakline.bench.training import Plan
 from leakline.data import DATASETS, PARTITIONERS, partition
 from leakline.defences import GlobalDP, LdpSgd
 from leakline.errors import StackError
@@ -34,12 +35,11 @@ from leakline.federation import Federation
 from leakline.leakage import count_errors, flip_epsilon, lower_bound, point_epsilon
 from leakline.mechanisms.sphere import norm_ratio, report_cosines
 from leakline.models.small import SmallCNN
-from leakline.report.paper_002 import TABLES
+from leakline.papers.ldp_audit.tables import TABLES
 from leakline.strategies import fedadam, fedavg
 from leakline.study.lab import card_of, run_study
 from leakline.study.spec import load
 from leakline.study.store import Store
-from leakline.training import Plan
 from leakline.weights import read
 
 

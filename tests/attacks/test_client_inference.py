@@ -15,6 +15,7 @@ from torch import nn
 from leakline.attacks import MENU, ClientInference
 from leakline.attacks.client_inference import Guess, Truth, difference
 from leakline.attacks.worlds import bare, pairs, replayable, without
+from leakline.bench.training import Plan
 from leakline.data.base import Client, Data, Task
 from leakline.defences import GlobalDP, MetricPrivacy
 from leakline.errors import StudyError
@@ -24,7 +25,6 @@ from leakline.readings import Reading
 from leakline.strategies import Strategy, fedavg, fedmedian, fedopt, fedprox
 from leakline.study.lab import Lab, examine, train_run
 from leakline.study.store import Store
-from leakline.training import Plan
 from leakline.weights import Weights
 
 

@@ -14,13 +14,13 @@ from torch import nn
 
 import tiny
 from leakline.attacks import MENU, RecordMembership, UserMembership
+from leakline.bench.training import Plan
 from leakline.data.base import Client, Data
 from leakline.defences import FedPer, GaussianRelease
 from leakline.errors import StudyError
 from leakline.leakage.likelihood import confidence, lira_offline, lira_online, logit, rmia
 from leakline.study.lab import Lab, examine, train_run
 from leakline.study.store import Store
-from leakline.training import Plan
 
 
 def noisy(n: int, seed: int) -> Data:

@@ -58,7 +58,7 @@ def png(level):
 @pytest.fixture(scope="session")
 def page(tmp_path_factory):
     """A report with everything in it: two strategies, two defences, two attacks, images, a failed cell."""
-    from leakline.report.build import build_report
+    from leakline.report.page.build import build_report
     from leakline.study.lab import run_study
     from leakline.study.spec import parse
 

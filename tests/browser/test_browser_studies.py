@@ -136,7 +136,7 @@ trials = 1000
 
 @pytest.fixture(scope="module", params=STUDIES)
 def report(request, tmp_path_factory):
-    from leakline.report.build import build_report
+    from leakline.report.page.build import build_report
     from leakline.study.lab import run_study
     from leakline.study.spec import parse
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import tiny
+from leakline.bench.memory import pack, unpack
 from leakline.defences import DelayedRmsProp, GlobalDP, Intermediaries
 from leakline.federation import State, federate
-from leakline.memory import pack, unpack
 from leakline.privacy import Claim, NoClaim
 from leakline.runtimes.local import LocalTransport
 from leakline.strategies import MENU as STRATEGIES

@@ -12,14 +12,14 @@ from torch.nn import functional
 
 import tiny
 from leakline.attacks.audit import audit
-from leakline.client_side import answer
+from leakline.bench.training import Plan
 from leakline.defences import Defence, DpSgd, FedPer, GlobalDP, hooks_of
 from leakline.errors import ClientLost, StackError
 from leakline.federation import federate
 from leakline.messages import Order
 from leakline.privacy import Adjacency, Claim, NoClaim, Seat, Unit, account
 from leakline.randomness import SeededNoise, Stream
-from leakline.training import Plan
+from leakline.runtimes.client import answer
 from leakline.weights import read
 
 

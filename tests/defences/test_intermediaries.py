@@ -14,19 +14,19 @@ from hypothesis import strategies as st
 from torch import nn
 
 import tiny
+from leakline.bench.memory import pack, unpack
+from leakline.bench.training import Plan
 from leakline.cards import Card, formal_card, violations
-from leakline.client_side import answer
 from leakline.defences import AdaptiveClip, FedPer, GaussianRelease, GlobalDP, Intermediaries
 from leakline.errors import StackError
 from leakline.federation import State, federate
-from leakline.memory import pack, unpack
 from leakline.messages import Dropped, Order, Receipt, Update
 from leakline.privacy import Claim, NoClaim, Unit, account, gdp_epsilon
 from leakline.randomness import SeededNoise, Stream
 from leakline.readings import Reading
+from leakline.runtimes.client import answer
 from leakline.runtimes.local import LocalTransport
 from leakline.strategies import MENU as STRATEGIES
-from leakline.training import Plan
 
 EVEN = STRATEGIES["fedavg"]("even")
 
@@ -98,8 +98,8 @@ def test_a_sub_clients_epsilon_never_stands_for_the_client():
 
 
 def test_in_a_report_the_client_decides_the_verdict():
-    from leakline.report.settings import Setting
-    from leakline.report.words import verdict_of
+    from leakline.report.page.words import verdict_of
+    from leakline.results.pooled import Setting
 
     card = formal_card("x", federation(Intermediaries(4.0, 1.0, parts=32, smallest=1), rounds=1), 1e-5)
     assert [p.verdict for p in card.promises] == ["vacuous", "strong"]

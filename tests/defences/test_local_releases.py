@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leakline.attacks.audit import workbench
+from leakline.bench.training import Plan
 from leakline.cards import formal_card
 from leakline.defences import Defence, GaussianRelease, LdpSgd, PercentileGaussian
 from leakline.defences.ldp_sgd import most_steps
@@ -20,7 +21,6 @@ from leakline.federation import federate
 from leakline.mechanisms.sphere import printed_scale, unbiased_scale
 from leakline.messages import Turn, Update
 from leakline.privacy import Claim, Gaussian, NoClaim, Pure, Seat, Unit
-from leakline.training import Plan
 from leakline.weights import Entry, Layout, Weights
 
 LAYOUT = Layout((Entry("w", (6,)), Entry("mean", (4,), buffer=True)))

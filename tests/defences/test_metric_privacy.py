@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from torch import nn
 
+from leakline.bench.training import Plan
 from leakline.data.base import Client, Data, Task
 from leakline.defences import MENU, GlobalDP, MetricPrivacy, hooks_of
 from leakline.errors import ClientLost, StackError
@@ -21,7 +22,6 @@ from leakline.mechanisms import clip_norm, distances, metric_std, spread
 from leakline.messages import Order, Update
 from leakline.privacy import Claim, NoClaim, account
 from leakline.strategies import Strategy, fedavg, fedavgm, fedmedian, fedopt, fedyogi
-from leakline.training import Plan
 from leakline.weights import Entry, Layout, Weights
 
 LAYOUT = Layout(tuple(Entry(f"layer{i}", (size,)) for i, size in enumerate((40, 3, 70, 1))))

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import tiny
-from leakline.client_side import local_weights
+from leakline.bench.training import Job, Plan, train
 from leakline.data.base import Client, Task
 from leakline.defences import FedBN, FedPer, GaussianNoise, GlobalDP
 from leakline.errors import StackError
@@ -19,6 +19,7 @@ from leakline.federation import State, federate, keep_all
 from leakline.messages import Order
 from leakline.privacy import NoClaim
 from leakline.randomness import Stream
+from leakline.runtimes.client import local_weights
 from leakline.runtimes.local import LocalTransport
 from leakline.strategies import MENU as STRATEGIES
 from leakline.study.describe import description, key_of
@@ -26,7 +27,6 @@ from leakline.study.judges import out_of_patience, over_clients
 from leakline.study.lab import Lab, train_run
 from leakline.study.spec import parse
 from leakline.study.store import Store
-from leakline.training import Job, Plan, train
 from leakline.weights import Layout
 
 

@@ -17,11 +17,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from leakline.flower.certificates import make_node_key
 from leakline.flower.processes import environment, free_port, start, stop, tree
-from leakline.flower.shares import write_shares
-from leakline.flower.submit import Asked
+from leakline.flower.transport.shares import write_shares
+from leakline.flower.transport.submit import Asked
 from leakline.flower.trial import Node, down, running, up
+from leakline.flower.trial.certificates import make_node_key
 from leakline.study.lab import run_study
 from leakline.study.store import Store, read_json
 from three_clients import SCENARIOS, STUDY

@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from leakline.errors import DataError, LeaklineError
-from leakline.flower.drive import _trained_elsewhere, _with_nodes
-from leakline.flower.serving import RECORD, serve
-from leakline.flower.shares import write_shares
-from leakline.flower.submit import Asked
+from leakline.flower.transport.drive import _trained_elsewhere, _with_nodes
+from leakline.flower.transport.serving import RECORD, serve
+from leakline.flower.transport.shares import write_shares
+from leakline.flower.transport.submit import Asked
 from leakline.study.lab import card_of, run_study
 from leakline.study.store import Store
 from nodes_here import Context, Node, NodesHere, RecordDict

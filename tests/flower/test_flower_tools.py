@@ -22,9 +22,9 @@ from leakline.cli import app
 from leakline.errors import LeaklineError, RuntimeMissing, StoreError, StudyError
 from leakline.flower import need_flower, trial
 from leakline.flower.app_files import export
-from leakline.flower.certificates import make_certificates, make_node_key
 from leakline.flower.processes import QUIET, born, environment, flwr, free_port, healthy, stop, tree
-from leakline.flower.submit import Link, _ended, connect
+from leakline.flower.transport.submit import Link, _ended, connect
+from leakline.flower.trial.certificates import make_certificates, make_node_key
 
 STUDY = """
 name  = "s"

@@ -17,8 +17,8 @@ from leakline.defences import AdaptiveClip, FedPer, GlobalDP, Intermediaries, Ld
 from leakline.errors import ClientLost, StudyError
 from leakline.federation import federate
 from leakline.flower import FlowerTransport, client_app
-from leakline.flower.shelf import Shelf
-from leakline.flower.wire import answer_record, answers_of, head_of, order_head, record
+from leakline.flower.transport.shelf import Shelf
+from leakline.flower.transport.wire import answer_record, answers_of, head_of, order_head, record
 from leakline.messages import Dropped, Order, Update
 from leakline.strategies import MENU as STRATEGIES
 from leakline.weights import Entry, Layout, Weights
@@ -221,7 +221,7 @@ def test_a_node_that_comes_back_is_the_same_client_whatever_its_number(number):
 
 
 def test_a_stranger_that_says_nothing_is_not_waited_for(monkeypatch):
-    monkeypatch.setattr("leakline.flower.transport.STRANGERS", 0.02)
+    monkeypatch.setattr("leakline.flower.transport.exchange.STRANGERS", 0.02)
     fed = federation()
     everyone = [*nodes(fed), Node({"client": "stranger"}, app=lambda *_: None)]
     rounds = list(federate(fed, FlowerTransport(NodesHere(everyone), names=NAMES, poll=0.001)))

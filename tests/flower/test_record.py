@@ -18,10 +18,10 @@ from torch import nn  # noqa: E402
 
 import leakline.flower as flower  # noqa: E402
 import tiny  # noqa: E402
+from leakline.bench.training import Plan  # noqa: E402
 from leakline.defences import GlobalDP  # noqa: E402
 from leakline.errors import StackError, StoreError  # noqa: E402
-from leakline.recording import Recording  # noqa: E402
-from leakline.training import Plan  # noqa: E402
+from leakline.recordings.recording import Recording  # noqa: E402
 
 
 def net() -> nn.Module:

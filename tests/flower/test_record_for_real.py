@@ -18,7 +18,7 @@ pytest.importorskip("flwr", reason="needs leakline[flower]")
 pytest.importorskip("ray", reason="needs leakline[flower]")
 
 from leakline.flower.processes import environment, flwr, free_port, healthy, start, stop, tree  # noqa: E402
-from leakline.recording import Recording  # noqa: E402
+from leakline.recordings.recording import Recording  # noqa: E402
 
 APP = Path(__file__).parents[2] / "examples" / "wrap_flower_app"
 

@@ -11,11 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leakline.cards import Card, Promise
-from leakline.errors import LeaklineError
-from leakline.readings import Reading
-from leakline.report.choose import choose, judge
-from leakline.report.compare import BEYOND, SAME, UNKNOWN, WITHIN, differences, find_setting, matching, pair, verdict
-from leakline.report.decide import (
+from leakline.decide.choose import choose, judge
+from leakline.decide.compare import BEYOND, SAME, UNKNOWN, WITHIN, differences, find_setting, matching, pair, verdict
+from leakline.decide.limits import (
     Figure,
     Limit,
     check_attacks,
@@ -25,9 +23,11 @@ from leakline.report.decide import (
     places_of,
     read_limit,
 )
-from leakline.report.results import results
-from leakline.report.settings import pool
-from leakline.report.stored import read_study
+from leakline.errors import LeaklineError
+from leakline.readings import Reading
+from leakline.results.frames import results
+from leakline.results.pooled import pool
+from leakline.results.stored import read_study
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ import torch
 from PIL import Image
 
 from leakline.attacks.inversion.judge import Guess, Truth, readings
-from leakline.report.build import build_report
-from leakline.report.gallery import MOST_IMAGES, gallery_of
-from leakline.report.settings import pool
-from leakline.report.stored import read_study
+from leakline.report.gallery.gallery import MOST_IMAGES, gallery_of
+from leakline.report.page.build import build_report
+from leakline.results.pooled import pool
+from leakline.results.stored import read_study
 
 torch.set_num_threads(1)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from leakline.report.build import build_report
+from leakline.report.page.build import build_report
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ import pytest
 
 from leakline.cards import Card, Promise
 from leakline.readings import Reading
-from leakline.report.render import Table, render
-from leakline.report.results import Estimate, results
-from leakline.report.tables import TABLES
+from leakline.report.tables.menu import TABLES
+from leakline.results.frames import Estimate, results
+from leakline.results.table import Table, render
 from leakline.study.cells import Cell, Study
 
 HOSTILE = json.loads((Path(__file__).parent / "hostile.json").read_text())

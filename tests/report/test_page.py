@@ -12,15 +12,15 @@ from xml.etree import ElementTree
 
 import pytest
 
-from leakline.report import static
-from leakline.report.build import build_report
-from leakline.report.charts import DARK, LIGHT, Chart, Series, looks
-from leakline.report.figures import CHARTS, figures
-from leakline.report.interactive import as_json, plain
-from leakline.report.results import results
-from leakline.report.settings import pool
-from leakline.report.stored import read_study
-from leakline.report.words import glances, in_short
+from leakline.report.charts import static
+from leakline.report.charts.chart import DARK, LIGHT, Chart, Series, looks
+from leakline.report.charts.interactive import as_json, plain
+from leakline.report.charts.menu import CHARTS, figures
+from leakline.report.page.build import build_report
+from leakline.report.page.words import glances, in_short
+from leakline.results.frames import results
+from leakline.results.pooled import pool
+from leakline.results.stored import read_study
 
 ATTACKS_ON_TEXT = json.loads((Path(__file__).parent / "hostile.json").read_text())
 TAGS = {

@@ -9,10 +9,13 @@ from statistics import mean
 
 import pytest
 
-from leakline.report import paper_000, paper_000_figures, paper_000_printed, paper_000_store
-from leakline.report.paper_000 import TABLES
-from leakline.report.render import FORMS, render
-from leakline.report.stored import read_study
+from leakline.papers.metric_privacy import figures as paper_000_figures
+from leakline.papers.metric_privacy import printed as paper_000_printed
+from leakline.papers.metric_privacy import store as paper_000_store
+from leakline.papers.metric_privacy import tables as paper_000
+from leakline.papers.metric_privacy.tables import TABLES
+from leakline.results.stored import read_study
+from leakline.results.table import FORMS, render
 from leakline.study.lab import run_study
 from leakline.study.spec import load, parse
 

@@ -16,16 +16,20 @@ import torch
 from leakline.cards import Card, Promise
 from leakline.leakage.images import bootstrap_interval
 from leakline.messages import Round, Update
+from leakline.papers.gradient_inversion import charts as paper_001_charts
+from leakline.papers.gradient_inversion import figures as paper_001_figures
+from leakline.papers.gradient_inversion import noise as paper_001_noise
+from leakline.papers.gradient_inversion import plane as paper_001_plane
+from leakline.papers.gradient_inversion import printed
+from leakline.papers.gradient_inversion import tables as paper_001
+from leakline.papers.gradient_inversion.claims import headline, side
+from leakline.papers.gradient_inversion.means import ONE_IMAGE, Measured, measured, paired
+from leakline.papers.gradient_inversion.store import turns
+from leakline.papers.menu import charts_for
 from leakline.readings import Reading
-from leakline.report import paper_001, paper_001_charts, paper_001_figures, paper_001_noise, paper_001_plane
-from leakline.report import paper_001_printed as printed
-from leakline.report.interactive import as_json
-from leakline.report.paper_001_claims import headline, side
-from leakline.report.paper_001_means import ONE_IMAGE, Measured, measured, paired
-from leakline.report.paper_001_store import turns
-from leakline.report.papers import charts_for
-from leakline.report.render import FORMS, render
-from leakline.report.tables import TABLES, paper_tables, save_all
+from leakline.report.charts.interactive import as_json
+from leakline.report.tables.menu import TABLES, paper_tables, save_all
+from leakline.results.table import FORMS, render
 from leakline.study.describe import FORMAT
 from leakline.study.store import Store, append
 from leakline.weights import Entry, Layout, Weights

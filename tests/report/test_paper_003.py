@@ -7,10 +7,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from leakline.report import paper_003
-from leakline.report.render import FORMS, render
-from leakline.report.results import Estimate
-from leakline.report.stored import read_study
+from leakline.papers.fedper import tables as paper_003
+from leakline.results.frames import Estimate
+from leakline.results.stored import read_study
+from leakline.results.table import FORMS, render
 
 STUDY = """
 name = "people"

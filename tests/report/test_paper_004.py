@@ -9,12 +9,13 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from leakline.report import paper_004, paper_004_figures
-from leakline.report import paper_004_printed as printed
-from leakline.report.paper_004_store import arms, difference, percent
-from leakline.report.render import FORMS, render
-from leakline.report.results import Estimate
-from leakline.report.tables import TABLES
+from leakline.papers.intermediaries import figures as paper_004_figures
+from leakline.papers.intermediaries import printed
+from leakline.papers.intermediaries import tables as paper_004
+from leakline.papers.intermediaries.store import arms, difference, percent
+from leakline.report.tables.menu import TABLES
+from leakline.results.frames import Estimate
+from leakline.results.table import FORMS, render
 from leakline.study.store import Store
 
 ROUNDS, DELTA = 3, 0.1

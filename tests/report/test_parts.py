@@ -13,21 +13,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leakline.decide.limits import figures_of
 from leakline.errors import DataError, LeaklineError
-from leakline.report.build import build_report
-from leakline.report.charts import Series, pareto, uncrowded
-from leakline.report.clients import clients_of, distribution_of
-from leakline.report.decide import figures_of
-from leakline.report.figures import CHARTS, save
-from leakline.report.filters import filters_of
-from leakline.report.gallery import MOST_OF_ALL, clean_png, gallery_of
-from leakline.report.papers import charts_for
-from leakline.report.results import Estimate, cut, results
-from leakline.report.roc import roc, roc_of
-from leakline.report.settings import pool
-from leakline.report.stored import read_study
-from leakline.report.tables import ENDINGS, STUDIES, TABLES, paper_tables, save_all
-from leakline.report.words import versions
+from leakline.papers.menu import charts_for
+from leakline.report.charts.chart import Series, pareto, uncrowded
+from leakline.report.charts.menu import CHARTS, save
+from leakline.report.charts.roc import roc, roc_of
+from leakline.report.gallery.gallery import MOST_OF_ALL, clean_png, gallery_of
+from leakline.report.page.build import build_report
+from leakline.report.page.filters import filters_of
+from leakline.report.page.words import versions
+from leakline.report.tables.clients import clients_of, distribution_of
+from leakline.report.tables.menu import ENDINGS, STUDIES, TABLES, paper_tables, save_all
+from leakline.results.frames import Estimate, cut, results
+from leakline.results.pooled import pool
+from leakline.results.stored import read_study
 
 
 def pooled_of(root):

@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from leakline.errors import StoreError
-from leakline.report.results import estimate, missing, results, summary
+from leakline.results.frames import estimate, missing, results, summary
 
 
 def frame(rows):

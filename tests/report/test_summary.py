@@ -6,13 +6,13 @@ import json
 
 import pytest
 
-from leakline.report.build import build_report
-from leakline.report.cost import lost_text, utility_text
-from leakline.report.results import results
-from leakline.report.settings import pool
-from leakline.report.stored import read_study
-from leakline.report.summary import summary
-from leakline.report.words import Glance, glances, shared_warnings, who_is_protected
+from leakline.report.page.build import build_report
+from leakline.report.page.cost import lost_text, utility_text
+from leakline.report.page.summary import summary
+from leakline.report.page.words import Glance, glances, shared_warnings, who_is_protected
+from leakline.results.frames import results
+from leakline.results.pooled import pool
+from leakline.results.stored import read_study
 
 
 def lines_of(root):

@@ -16,11 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leakline.errors import LeaklineError
-from leakline.report.render import FORMS, Table, render
-from leakline.report.results import Estimate
-from leakline.report.tables import STUDIES, TABLES
-from leakline.report.text import clean, csv_cell, latex, markdown, number, scrub
-from leakline.study.spec import BUILT_IN
+from leakline.report.tables.menu import STUDIES, TABLES
+from leakline.results.frames import Estimate
+from leakline.results.table import FORMS, Table, render
+from leakline.study.spec import built_in
+from leakline.text import clean, csv_cell, latex, markdown, number, scrub
 
 COMMANDS = {
     "textbackslash",
@@ -104,9 +104,9 @@ def test_hostile_names_stay_in_their_cells():
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex here: the tokeniser above stands in for it")
 def test_latex_tables_compile(made, tmp_path):
-    from leakline.report.compare import find_setting, pair
-    from leakline.report.settings import pool
-    from leakline.report.stored import read_study
+    from leakline.decide.compare import find_setting, pair
+    from leakline.results.pooled import pool
+    from leakline.results.stored import read_study
 
     pooled = pool(read_study(made))
     compared = pair("none", find_setting(pooled, "none"), "dp", find_setting(pooled, "global-dp")).table()
@@ -216,7 +216,7 @@ def test_a_papers_table_of_another_study_is_a_table_or_a_clear_answer(made, name
 
 
 def test_utility_table_is_the_mean_of_the_last_round(made):
-    from leakline.report.results import results
+    from leakline.results.frames import results
 
     table = TABLES["utility"](made)
     found = results(made).query("measure == 'accuracy' and round == 1")
@@ -255,7 +255,7 @@ def test_numbers_read_as_people_write_them():
 
 def test_every_built_in_study_of_a_paper_has_its_tables_in_its_report():
     """A report looks up its paper's tables by the study's name."""
-    built_in = {path.stem for path in BUILT_IN.glob("*.toml")}
-    assert built_in - set(STUDIES) == {"quickstart"}
-    assert set(STUDIES) <= built_in
+    names = set(built_in())
+    assert names - set(STUDIES) == {"quickstart"}
+    assert set(STUDIES) <= names
     assert all(any(name.startswith(f"{prefix}/") for name in TABLES) for prefix in STUDIES.values())

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 import tiny
+from leakline.bench.training import Plan
 from leakline.data.base import Client
 from leakline.defences import AdaptiveClip, Defence, GlobalDP
 from leakline.errors import ClientLost
@@ -23,7 +24,6 @@ from leakline.messages import Order
 from leakline.privacy import NoClaim
 from leakline.runtimes.local import LocalTransport
 from leakline.strategies import MENU
-from leakline.training import Plan
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="workers are forked on Linux only")
 EVEN = MENU["fedavg"]("even")

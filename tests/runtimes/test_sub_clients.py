@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import tiny
-from leakline.client_side import answer
 from leakline.defences import Intermediaries
 from leakline.messages import Order
+from leakline.runtimes.client import answer
 from leakline.runtimes.local import LocalTransport
 from leakline.strategies import MENU as STRATEGIES
 

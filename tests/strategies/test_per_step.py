@@ -8,10 +8,10 @@ import pytest
 import torch
 
 import tiny
+from leakline.bench.training import Plan
 from leakline.defences import GlobalDP, Intermediaries
 from leakline.privacy import Claim, NoClaim
 from leakline.strategies import MENU, PerStep
-from leakline.training import Plan
 
 UNEVEN = tiny.task((4, 8, 20))
 """1, 2 and 5 steps of batches of 4."""

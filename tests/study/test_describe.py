@@ -11,11 +11,11 @@ import pytest
 import torch
 
 import tiny
+from leakline.bench.training import Plan
 from leakline.data.base import Client
 from leakline.defences import GlobalDP
 from leakline.strategies import MENU
 from leakline.study.describe import describe, description, key_of
-from leakline.training import Plan
 
 
 def key(fed) -> str:

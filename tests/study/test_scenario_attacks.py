@@ -9,17 +9,17 @@ import torch
 
 import tiny
 from leakline.attacks import LossThreshold
-from leakline.client_side import answer
+from leakline.bench.training import Job, Plan, train
 from leakline.errors import StudyError
 from leakline.federation import federate
 from leakline.messages import Order
 from leakline.randomness import Stream
-from leakline.report.results import missing
-from leakline.report.stored import read_study
+from leakline.results.frames import missing
+from leakline.results.stored import read_study
+from leakline.runtimes.client import answer
 from leakline.study.cells import Study, grid
 from leakline.study.lab import check_cell, run_study
 from leakline.study.spec import parse
-from leakline.training import Job, Plan, train
 
 FILE = """
 name = "two"

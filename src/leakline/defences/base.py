@@ -13,8 +13,8 @@ from leakline.privacy import Claim, Promise
 from leakline.weights import Layout, Weights
 
 if TYPE_CHECKING:
+    from leakline.bench.training import Plan
     from leakline.federation import Federation
-    from leakline.training import Plan
 
 Stage = Literal["aggregate", "model"]
 Loss = Callable[[Tensor, Tensor], Tensor]

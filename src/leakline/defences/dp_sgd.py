@@ -17,8 +17,8 @@ from leakline.messages import Turn, Update
 from leakline.privacy import Adjacency, Claim, Gaussian, NoClaim, Seat, Unit
 
 if TYPE_CHECKING:
+    from leakline.bench.training import Plan
     from leakline.federation import Federation
-    from leakline.training import Plan
 
 BLOCK = 65_536
 """Noise is added to so many values at a time: its float64 then stays in the cache and takes no memory to speak of."""

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 from leakline.errors import RuntimeMissing
 
 _HOME = {
-    "FlowerTransport": "leakline.flower.transport",
-    "as_mod": "leakline.flower.mod",
-    "as_strategy": "leakline.flower.strategy",
+    "FlowerTransport": "leakline.flower.transport.exchange",
+    "as_mod": "leakline.flower.wrap.mod",
+    "as_strategy": "leakline.flower.wrap.strategy",
     "client_app": "leakline.flower.apps",
     "export": "leakline.flower.app_files",
     "record": "leakline.flower.recorder",
     "record_mod": "leakline.flower.recorder",
-    "rows": "leakline.flower.mod",
+    "rows": "leakline.flower.wrap.mod",
     "server_app": "leakline.flower.apps",
 }
 
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from leakline.flower.app_files import export as export
     from leakline.flower.apps import client_app as client_app
     from leakline.flower.apps import server_app as server_app
-    from leakline.flower.mod import as_mod as as_mod
-    from leakline.flower.mod import rows as rows
     from leakline.flower.recorder import record as record
     from leakline.flower.recorder import record_mod as record_mod
-    from leakline.flower.strategy import as_strategy as as_strategy
-    from leakline.flower.transport import FlowerTransport as FlowerTransport
+    from leakline.flower.transport.exchange import FlowerTransport as FlowerTransport
+    from leakline.flower.wrap.mod import as_mod as as_mod
+    from leakline.flower.wrap.mod import rows as rows
+    from leakline.flower.wrap.strategy import as_strategy as as_strategy
 
 
 def need_flower(simulation: bool = False) -> None:

@@ -9,7 +9,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 if TYPE_CHECKING:
-    from leakline.flower.turns import Mine
+    from leakline.flower.transport.turns import Mine
 
 
 def client_app(mine: Mine | None = None) -> ClientApp:
@@ -21,7 +21,7 @@ def client_app(mine: Mine | None = None) -> ClientApp:
     app = ClientApp()
 
     def turn(message: Message, context: Context) -> Message:
-        from leakline.flower.turns import take_turn
+        from leakline.flower.transport.turns import take_turn
 
         return Message(take_turn(message.content, context, mine), reply_to=message)
 
@@ -36,7 +36,7 @@ def server_app() -> ServerApp:
     app = ServerApp()
 
     def main(grid: Grid, context: Context) -> None:
-        from leakline.flower.serving import serve
+        from leakline.flower.transport.serving import serve
 
         serve(grid, context)
 

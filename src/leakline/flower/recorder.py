@@ -19,14 +19,14 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType, M
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from leakline.client_side import reason_of
+from leakline.bench.training import Plan
 from leakline.data.names import printable
 from leakline.errors import LeaklineError
-from leakline.flower.around import Around
-from leakline.flower.bridge import EXAMPLES, Bridge, finite_figures, model_arrays, node_name
+from leakline.flower.wrap.around import Around
+from leakline.flower.wrap.bridge import EXAMPLES, Bridge, finite_figures, model_arrays, node_name
 from leakline.messages import Dropped, Round, Update
-from leakline.recording import Recorder
-from leakline.training import Plan
+from leakline.recordings.recording import Recorder
+from leakline.runtimes.client import reason_of
 from leakline.weights import Weights
 
 ClientAppCallable = Callable[[Message, Context], Message]

@@ -69,8 +69,8 @@ def trained(data: Data, *, seed: int) -> nn.Module:
     Class labels are not used. Images above 64x64 are first averaged down to that.
     """
     # Parts above this one in the package: imported where they are used.
+    from leakline.bench.training import Bench, Job, Plan, train
     from leakline.models import initial
-    from leakline.training import Bench, Job, Plan, train
     from leakline.weights import write
 
     shape = _image_shape(tuple(data.x.shape[1:]))

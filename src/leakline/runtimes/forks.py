@@ -20,8 +20,8 @@ from typing import Any
 
 import torch
 
-from leakline.client_side import reason_of
 from leakline.errors import StackError
+from leakline.runtimes.client import reason_of
 from leakline.runtimes.machine import die_with, tune_allocator
 
 Tells = Callable[[Mapping[str, Any]], None]

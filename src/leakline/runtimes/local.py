@@ -15,15 +15,15 @@ from types import TracebackType
 import torch
 from torch import Tensor
 
-from leakline.client_side import TOGETHER, answer_safely
+from leakline.bench.ragged import GROUP, fits_ragged
+from leakline.bench.training import fits_together
 from leakline.data.base import Data
 from leakline.defences import Defence
 from leakline.federation import Federation
 from leakline.messages import Dropped, Memory, Order, Update
-from leakline.ragged import GROUP, fits_ragged
+from leakline.runtimes.client import TOGETHER, answer_safely
 from leakline.runtimes.machine import cores, tune_allocator
 from leakline.runtimes.pool import Pool
-from leakline.training import fits_together
 from leakline.weights import Weights
 
 SLOT_BYTES = 384 * 2**20

@@ -23,12 +23,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from leakline.client_side import answer_safely, reason_of
+from leakline.bench.memory import pack, unpack
+from leakline.bench.training import Bench
 from leakline.federation import Federation
-from leakline.memory import pack, unpack
 from leakline.messages import Dropped, Memory, Order, Update
+from leakline.runtimes.client import answer_safely, reason_of
 from leakline.runtimes.machine import die_with, tune_allocator
-from leakline.training import Bench
 from leakline.weights import Layout, Weights
 
 

@@ -93,8 +93,8 @@ class Study:
         return root
 
     def results(self, out: str | Path = "") -> pandas.DataFrame:
-        """Every number of a run directory (default: runs/NAME), one row each: see `leakline.report.results`."""
-        from leakline.report.results import results
+        """Every number of a run directory (default: runs/NAME), one row each: see `leakline.results.frames`."""
+        from leakline.results.frames import results
 
         return results(Path(out) if out else Path("runs") / self.name)
 

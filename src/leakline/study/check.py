@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from leakline import data as data_package
+from leakline.bench.training import Job, train
 from leakline.cards import Card, formal_card
 from leakline.errors import LeaklineError
 from leakline.federation import Federation
@@ -19,7 +20,6 @@ from leakline.runtimes.machine import cores, tune_allocator
 from leakline.study.cells import Study
 from leakline.study.describe import THREADS
 from leakline.study.lab import check_cell
-from leakline.training import Job, train
 
 EMPTY = 0.05
 """From this share of empty test masks on, a check says what a model that marks nothing would score."""

@@ -15,13 +15,13 @@ import torch
 from leakline import cards
 from leakline.attacks.base import Attack
 from leakline.cards import Card
-from leakline.client_side import reason_of
 from leakline.data import table
 from leakline.errors import ClientLost, LeaklineError, StackError, StoreError, StudyError
 from leakline.federation import Federation, Keep, State, federate, initial_weights, keep_none
 from leakline.messages import Dropped, Memory, Order, Round, Update
 from leakline.randomness import Stream
 from leakline.readings import Reading
+from leakline.runtimes.client import reason_of
 from leakline.runtimes.local import LocalTransport
 from leakline.runtimes.machine import cores
 from leakline.study.cells import Cell, Study

@@ -13,6 +13,7 @@ from typing import Any
 
 from leakline import __version__
 from leakline.study.device import resolve_device
+from leakline.study.spec import built_in
 
 
 def first_line(thing: Any) -> str:
@@ -77,10 +78,10 @@ def menu(what: str) -> list[dict[str, str]]:
 
         return [{"name": k, "what": v.meaning, "for": v.kind} for k, v in losses.items()]
     if what == "tables":
-        from leakline.report.tables import TABLES
+        from leakline.report.tables.menu import TABLES
 
         return [{"name": k, "what": first_line(v)} for k, v in TABLES.items()]
-    return [{"name": p.stem, "what": _title(p)} for p in sorted((Path(__file__).parent / "library").glob("*.toml"))]
+    return [{"name": name, "what": _title(path)} for name, path in built_in().items()]
 
 
 def _here(source: Any) -> str:

@@ -24,6 +24,7 @@ from leakline import defences as defence_menu
 from leakline import models as model_menu
 from leakline import strategies as strategy_menu
 from leakline import utility as loss_menu
+from leakline.bench.training import Plan
 from leakline.data.base import Task
 from leakline.data.names import is_safe
 from leakline.errors import LeaklineError, StudyError
@@ -32,9 +33,14 @@ from leakline.study.build import Mistakes, build, check_values, parameters
 from leakline.study.cells import Cell, Study
 from leakline.study.lines import key_lines
 from leakline.study.sharing import Shared, task_of
-from leakline.training import Plan
 
-BUILT_IN = Path(__file__).parent / "library"
+
+def built_in() -> dict[str, Path]:
+    """The studies that come with leakline, by name: general ones, and those of the papers."""
+    here = Path(__file__).parent
+    paths = [*(here / "library").glob("*.toml"), *(here.parent / "papers").glob("*/*.toml")]
+    return {path.stem: path for path in sorted(paths, key=lambda path: path.stem)}
+
 
 Share = Callable[[Shared, int], Task]
 """Who turns the [data] table and a cell's seed into a task: `task_of`, unless the clients are on other machines."""
@@ -96,9 +102,10 @@ def find(study: str) -> Path:
                 "check the path; `leakline list studies` names the built-in ones",
             )
         return path
-    if re.fullmatch(r"[\w-]+", study) and (BUILT_IN / f"{study}.toml").is_file():
-        return BUILT_IN / f"{study}.toml"
-    known = ", ".join(sorted(p.stem for p in BUILT_IN.glob("*.toml")))
+    studies = built_in()
+    if study in studies:
+        return studies[study]
+    known = ", ".join(studies)
     raise StudyError(f"there is no study {study!r}", fix=f"give a .toml file, or one of: {known}")
 
 

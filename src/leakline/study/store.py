@@ -29,10 +29,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from leakline.bench.memory import flatten, unflatten
 from leakline.data.names import is_safe
 from leakline.errors import StoreError
 from leakline.federation import State
-from leakline.memory import flatten, unflatten
 from leakline.messages import Memory, Round, Update
 from leakline.readings import Reading
 from leakline.study.describe import FORMAT

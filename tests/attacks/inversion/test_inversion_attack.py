@@ -12,6 +12,7 @@ import torch
 from leakline.attacks.inversion import VARIANTS, GradientInversion
 from leakline.attacks.inversion.judge import Guess, Truth, readings
 from leakline.attacks.inversion.scene import prior_of
+from leakline.bench.training import Plan
 from leakline.data.base import Client, Data, Task
 from leakline.data.phantoms import Phantoms
 from leakline.defences import FedBN
@@ -20,7 +21,6 @@ from leakline.federation import Federation
 from leakline.models.small import SmallCNN
 from leakline.study.lab import Lab, examine, train_run
 from leakline.study.store import Store
-from leakline.training import Plan
 
 torch.set_num_threads(1)
 SMOOTH = SmallCNN((8, 16), 16, "softplus", "batch", "average")

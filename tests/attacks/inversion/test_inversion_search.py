@@ -18,13 +18,13 @@ from leakline.attacks.inversion.objective import Terms, relative, update_distanc
 from leakline.attacks.inversion.optimise import Adam, Lbfgs
 from leakline.attacks.inversion.search import Search, search, searches
 from leakline.attacks.inversion.twin import Twin
+from leakline.bench.training import Bench, Job, Plan, train
 from leakline.data.base import Data
 from leakline.data.phantoms import Phantoms
 from leakline.errors import StackError
 from leakline.leakage.images import ssim
 from leakline.models.small import SmallCNN
 from leakline.randomness import Stream
-from leakline.training import Bench, Job, Plan, train
 from leakline.weights import Weights
 
 torch.set_num_threads(1)

@@ -16,14 +16,14 @@ from leakline.attacks.inversion.objective import restore_labels
 from leakline.attacks.inversion.simulate import Recipe, simulate
 from leakline.attacks.inversion.statistics import biased, inverse, mixed, shares, unbiased
 from leakline.attacks.inversion.twin import Twin
-from leakline.client_side import answer
+from leakline.bench.training import Plan
 from leakline.data.base import Client, Data, Task
 from leakline.federation import Federation, initial_weights
 from leakline.messages import Order
 from leakline.models.residual import ResNet
 from leakline.models.small import SmallCNN
 from leakline.randomness import Stream
-from leakline.training import Plan
+from leakline.runtimes.client import answer
 
 torch.set_num_threads(1)
 

@@ -18,13 +18,13 @@ from leakline.attacks.audit.questions import Question, SeatName, not_random, one
 from leakline.attacks.audit.scene import draw_scene, malicious_model
 from leakline.attacks.audit.workbench import workbench
 from leakline.attacks.base import Challenge
+from leakline.bench.training import Plan
 from leakline.cards import Card, formal_card, violations
 from leakline.defences import Defence
 from leakline.errors import LeaklineError
 from leakline.federation import Federation
 from leakline.privacy import Adjacency, Claim, Seat, replace_one
 from leakline.randomness import Stream
-from leakline.training import Plan
 
 ADVERSARIES = ("canary", *(name.replace(" ", "-") for name in SIX))
 

@@ -22,13 +22,13 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor
 
-from leakline.client_side import answer
+from leakline.bench.training import Bench
 from leakline.data.base import Client, Data
 from leakline.defences import Defence
 from leakline.federation import Federation, State, federate, keep_none
 from leakline.messages import Dropped, Memory, Order, Update
 from leakline.privacy import Seat
-from leakline.training import Bench
+from leakline.runtimes.client import answer
 from leakline.weights import Entry, Layout, Weights, write
 
 OTHERS = 0.1

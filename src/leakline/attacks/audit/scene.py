@@ -7,11 +7,11 @@ import torch
 from torch import nn
 
 from leakline.attacks.audit.crafters import Scene
+from leakline.bench.training import Bench, Job, Plan, train
 from leakline.data.base import Data
 from leakline.errors import StackError
 from leakline.federation import Federation
 from leakline.randomness import Stream
-from leakline.training import Bench, Job, Plan, train
 from leakline.weights import Weights
 
 

@@ -9,11 +9,11 @@ from typing import Literal
 import torch
 from torch import nn
 
+from leakline.bench.training import Plan
 from leakline.data.base import Client, Data, Task
 from leakline.defences import Defence, DpSgd
 from leakline.federation import Architecture, Federation
 from leakline.strategies import SGD, Strategy, fedavg
-from leakline.training import Plan
 from leakline.weights import Entry
 
 VALUES = 4

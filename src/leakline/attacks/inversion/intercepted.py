@@ -15,8 +15,8 @@ from leakline.attacks.inversion.problem import Problem
 from leakline.attacks.inversion.simulate import Recipe
 from leakline.attacks.inversion.statistics import Reading, inverse, shares
 from leakline.attacks.inversion.twin import Twin
+from leakline.bench.training import Bench, Plan
 from leakline.errors import StackError
-from leakline.training import Bench, Plan
 from leakline.weights import Weights
 
 Labels = Literal["restored", "trainable"]

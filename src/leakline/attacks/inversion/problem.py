@@ -13,8 +13,8 @@ from leakline.attacks.inversion.canvas import Canvas
 from leakline.attacks.inversion.objective import Evidence, Terms, mismatch
 from leakline.attacks.inversion.simulate import Recipe, Simulated, look, simulate
 from leakline.attacks.inversion.twin import Twin
+from leakline.bench.training import Loss
 from leakline.errors import StackError
-from leakline.training import Loss
 
 MATCHING = ("update", "statistics", "exposed", "label")
 """The terms that must pull on the image; the others only shape it."""

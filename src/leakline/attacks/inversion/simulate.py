@@ -16,7 +16,7 @@ from torch.func import functional_call
 
 from leakline.attacks.inversion.statistics import running
 from leakline.attacks.inversion.twin import Seen, Twin
-from leakline.training import Loss, Plan
+from leakline.bench.training import Loss, Plan
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def simulate(
 ) -> Simulated:
     """Train ``twin`` from the parameters ``start`` on images x and labels y (classes, or probabilities).
 
-    Plain SGD with momentum, weight decay and FedProx's term as `leakline.training.train` has them. With one step and
+    Plain SGD with momentum, weight decay and FedProx's term as `bench.training.train` has them. With one step and
     plain SGD the change is -eta g(start). ``graph=False`` where only the value is wanted.
     """
     before = {name: value.detach().requires_grad_() for name, value in start.items()}

@@ -1,0 +1,1 @@
+"""Training on one machine: the plan, one client's training, vectorised groups, local optimisers, memory."""

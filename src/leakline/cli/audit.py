@@ -1,0 +1,152 @@
+"""`leakline audit`: does an implementation keep its promise?
+
+A measured bound above the promise ends with exit code 3, so that a pipeline stops there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+
+import typer
+
+from leakline.cli import recorded as cli_recorded
+from leakline.cli.decide import FailIf, gate_cards
+from leakline.errors import LeaklineError, StudyError
+
+if TYPE_CHECKING:
+    from leakline.cards import Card
+
+
+def audit(
+    context: typer.Context,
+    target: Annotated[
+        str, typer.Argument(help="A defence by name, a study (file or name), what a run wrote, or a recording.")
+    ],
+    adversary: Annotated[
+        str, typer.Option(help="canary, one of paper 002's six, several with commas, or all.")
+    ] = "canary",
+    seat: Annotated[str, typer.Option(help="promised, server or client: who looks.")] = "promised",
+    rounds: Annotated[int, typer.Option(help="How many rounds the promise is composed over.")] = 1,
+    trials: Annotated[int, typer.Option(help="Trials of the main game, both worlds together.")] = 20_000,
+    confidence: Annotated[float, typer.Option(help="Of all bounds together.")] = 0.99,
+    delta: Annotated[float, typer.Option(help="For bounds that need one.")] = 1e-5,
+    out_dir: Annotated[Path | None, typer.Option("--out", help="A study's results (default: runs/NAME).")] = None,
+    preset: Annotated[str, typer.Option(help="A study's preset.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    fail_if: FailIf = [],  # noqa: B006
+) -> None:
+    """Play the audit game against a defence or every finished cell of a study; never trains.
+
+    A defence's own settings follow as options: leakline audit ldp-sgd --epsilon 4. Of a recording (a federation that
+    leakline did not train) the rounds are looked at, and held against what is claimed of them: leakline audit DIR
+    --clip 1 --noise-multiplier 1 [--clip-at client] [--weighting even].
+    """
+    if cli_recorded.is_recorded(target):
+        cli_recorded.audit_recording(Path(target), _settings(context.args), as_json)
+        return
+    from leakline.cli import err, out, print_card
+    from leakline.defences import MENU
+
+    if seat not in ("promised", "server", "client"):
+        raise LeaklineError(f"there is no seat {seat!r}", fix="promised, server or client")
+    place = cast(Literal["promised", "server", "client"], seat)
+    cards: list[Card]
+    try:
+        if target in MENU:
+            cards, found = _defence(target, context.args, adversary, place, rounds, trials, confidence, delta)
+        else:
+            if context.args:
+                raise LeaklineError(f"unknown option {context.args[0]}", fix="settings go with a defence's name only")
+            cards, found = _study(target, preset, out_dir, place, trials, confidence, delta)
+    except ValueError as error:
+        raise LeaklineError(str(error), "audit") from error
+    if as_json:
+        out.print_json(json.dumps(found, allow_nan=False))
+    else:
+        for card in cards:
+            print_card(card)
+    if any(card.broken for card in cards):
+        err.print("a measured bound exceeds its promise: a bug, or an assumption that does not hold")
+        raise typer.Exit(3)
+    gate_cards(cards, fail_if)
+
+
+def register(app: typer.Typer) -> None:
+    """Put the command on the command line."""
+    app.command("audit", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(audit)
+
+
+def _defence(
+    name: str, options: Sequence[str], adversary: str, seat: Literal["promised", "server", "client"], rounds: int,
+    trials: int, confidence: float, delta: float,
+) -> tuple[list[Card], Any]:  # fmt: skip
+    from leakline.attacks.audit import audit as play
+    from leakline.defences import MENU
+    from leakline.study.build import Mistakes, build
+
+    mistakes = Mistakes("command line", {})
+    built = build(MENU, {"use": name, **_settings(options)}, (name,), mistakes)
+    if built is None:
+        raise LeaklineError(mistakes.text(), fix="`leakline list defences` shows what each can be given")
+    found = play(
+        built, adversary=adversary.split(","), seat=seat, rounds=rounds, trials=trials, confidence=confidence,
+        delta=delta, title=f"{name} {' '.join(options)}".strip(),
+    )  # fmt: skip
+    return [found.card], found.as_dict()
+
+
+def _settings(options: Sequence[str]) -> dict[str, Any]:
+    """``--noise-multiplier 1`` as {"noise_multiplier": 1}."""
+    import tomllib
+
+    found: dict[str, Any] = {}
+    words = [part for word in options for part in (word.split("=", 1) if word.startswith("--") else [word])]
+    if len(words) % 2 or any(not key.startswith("--") for key in words[::2]):
+        raise LeaklineError(f"cannot read {' '.join(options)}", fix="settings are pairs: --epsilon 4 --clip 1")
+    for key, value in zip(words[::2], words[1::2], strict=True):
+        try:
+            found[key[2:].replace("-", "_")] = tomllib.loads(f"v = {value}")["v"]
+        except tomllib.TOMLDecodeError:
+            found[key[2:].replace("-", "_")] = value
+    return found
+
+
+def _study(
+    target: str, preset: str, out_dir: Path | None, seat: Literal["promised", "server", "client"], trials: int,
+    confidence: float, delta: float,
+) -> tuple[list[Card], Any]:  # fmt: skip
+    """Every finished cell gets the measured half of its card; a cell that was not run is named and left alone."""
+    import torch
+
+    from leakline.attacks.audit import Audit
+    from leakline.attacks.audit.api import plain
+    from leakline.cli import err
+    from leakline.study.describe import description, key_of
+    from leakline.study.lab import Lab, card_of, meet
+    from leakline.study.spec import load
+    from leakline.study.store import Store
+
+    torch.set_num_threads(1)
+    given = Path(target)
+    if (given / "study.toml").is_file():
+        target, out_dir = str(given / "study.toml"), given
+    study = load(target, preset)
+    root = out_dir if out_dir is not None else Path("runs") / study.name
+    audits = {"audit": Audit(trials, confidence, seat, delta)}
+    store, cards, missing = Store(root), [], 0
+    for cell in study.cells:
+        federation = cell.federation()
+        run = store.run(key_of(description(federation)))
+        if run.end is None or run.end["status"] != "finished":
+            missing += 1
+            continue
+        meet(audits, Lab(federation, store, run))
+        cards.append(card_of(run, cell.name))
+    if missing:
+        err.print(f"{missing} of {len(study.cells)} cells were not run yet and not audited: leakline run {target}")
+    if not cards:
+        raise StudyError("no cell of this study is finished", root.name, f"run it first: leakline run {target}")
+    return cards, {"cards": [plain(card.as_dict()) for card in cards]}

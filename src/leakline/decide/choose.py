@@ -1,0 +1,103 @@
+"""Which defences keep the limits that somebody set, judged by the cautious end of each interval."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from leakline.decide.limits import Figure, Limit, check_names, places_of
+from leakline.results.pooled import Pooled
+from leakline.text import number
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One limit against one setting's figure; ``worst`` is the end of the interval that was held against it."""
+
+    limit: Limit
+    figure: Figure | None
+    worst: float | None
+
+    @property
+    def kept(self) -> bool:
+        """Whether even the cautious end keeps the limit."""
+        return self.worst is not None and self.limit.holds(self.worst)
+
+    @property
+    def short(self) -> float:
+        """By which share of the limit it is missed; 0 if kept, infinite if it was not measured."""
+        if self.kept:
+            return 0.0
+        if self.worst is None or not math.isfinite(self.worst):
+            return math.inf
+        return abs(self.worst - self.limit.bound) / max(abs(self.limit.bound), 1e-12)
+
+    @property
+    def missing(self) -> str:
+        """What is missing, in words; "" if the limit is kept."""
+        if self.kept:
+            return ""
+        if self.figure is None or self.worst is None:
+            return f"{self.limit.name} was not measured"
+        if not math.isfinite(self.worst):
+            return f"{self.limit.name}: {self.figure.text}, wanted {self.limit.sign} {self.limit.bound:g}"
+        value = self.figure.value
+        most = "up to" if self.limit.sign[0] == "<" else "down to"
+        text = f"{self.limit.name} {number(value, 3)}, {most} {number(self.worst, 3)}"
+        if self.worst == value:
+            text = f"{self.limit.name} is {self.figure.text}"
+        gap = abs(self.worst - self.limit.bound)
+        better = "; the estimate alone would do: more seeds or trials may settle it" if self.limit.holds(value) else ""
+        return f"{text}, wanted {self.limit.sign} {self.limit.bound:g} ({number(gap, 3)} missing{better})"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One setting against all limits."""
+
+    where: str
+    defence: str
+    figures: Mapping[str, Figure]
+    judged: tuple[Judged, ...]
+
+    @property
+    def kept(self) -> bool:
+        """Whether every limit is kept."""
+        return all(j.kept for j in self.judged)
+
+    @property
+    def bare(self) -> tuple[str, ...]:
+        """Figures that have no interval, so that the value itself was held against the limit."""
+        found = (j.figure for j in self.judged if j.figure is not None and j.limit.name != "epsilon")
+        return tuple(f.name for f in found if f.low is None and f.own is None)
+
+
+def choose(pooled: Pooled, limits: Sequence[Limit]) -> list[Candidate]:
+    """All settings, the best first: those that keep every limit by utility, then the others by how little they miss."""
+    found = places_of(pooled)
+    check_names(limits, [n for _, _, figures in found for n in figures], [d for _, d, _ in found])
+    made = [
+        Candidate(
+            where, defence, figures,
+            tuple(judge(limit, figures.get(limit.name)) for limit in limits if limit.defence in ("", defence)),
+        )
+        for where, defence, figures in found
+    ]  # fmt: skip
+    sign = 1 if pooled.better == "higher" else -1
+
+    def rank(one: Candidate) -> tuple[bool, int, float, float]:
+        utility = one.figures.get(pooled.headline)
+        useful = sign * utility.value if utility is not None else -math.inf
+        missed = [j.short for j in one.judged if not j.kept]
+        return (not one.kept, len(missed), max(missed, default=0.0), -useful)
+
+    return sorted(made, key=rank)
+
+
+def judge(limit: Limit, figure: Figure | None) -> Judged:
+    """Hold the end of the interval that is worst for the limit against it: high for "at most", low for "at least"."""
+    if figure is None or math.isnan(figure.value):
+        return Judged(limit, None, None)
+    low, high = figure.cautious
+    return Judged(limit, figure, high if limit.sign[0] == "<" else low)

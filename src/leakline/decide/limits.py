@@ -1,0 +1,224 @@
+"""Decisions over finished cells: figures by name, limits on them, and which settings keep the limits.
+
+A figure is what one setting (a strategy and a defence, seeds pooled) measured or promises: ``accuracy``,
+``loss-threshold.auc``, ``epsilon``. An interval is the 95 % t-interval over seeds where there are several, else the
+reading's own. Everything here is a pure function of what a store holds.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+from leakline.cards import Card
+from leakline.errors import LeaklineError
+from leakline.readings import Reading
+from leakline.results.frames import SHARES, cut, estimate, qualified
+from leakline.results.pooled import Pooled, Setting
+from leakline.results.stored import Stored
+from leakline.text import clean, number
+
+EPSILON = "epsilon"
+_SIGNS: dict[str, Callable[[float, float], bool]] = {
+    "<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt,
+}  # fmt: skip
+_LIMIT = re.compile(
+    r"\s*(?:(?P<defence>.+?):\s+)?(?P<name>\S.*?)\s*(?P<sign><=|>=|<|>)\s*(?P<bound>[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One named number of a setting with its interval; a formal epsilon has none, because nothing is estimated."""
+
+    name: str
+    value: float
+    low: float | None = None
+    high: float | None = None
+    better: str = "higher"
+    seeds: int = 1
+    own: tuple[float, float] | None = None
+    """Ends of the single runs' own intervals, averaged over runs: what seeds that share a test set cannot show."""
+
+    @property
+    def cautious(self) -> tuple[float, float]:
+        """The outer ends of both intervals, or the value where there is none."""
+        ends = [v for v in (self.low, self.high, *(self.own or ())) if v is not None]
+        return (min(ends), max(ends)) if ends else (self.value, self.value)
+
+    @property
+    def text(self) -> str:
+        """For people."""
+        if self.name == EPSILON:
+            return number(self.value) if math.isfinite(self.value) else "no promise"
+        if self.is_bound:
+            return f"at least {number(self.value, 3)}"
+        span = f" [{number(self.low, 3)}, {number(self.high, 3)}]" if self.low is not None else ""
+        return number(self.value, 3) + span
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether only a lower end is known: what an audit certifies."""
+        return self.high == math.inf
+
+
+@dataclass(frozen=True)
+class Limit:
+    """``NAME SIGN NUMBER``, such as ``membership.auc > 0.6``, for one defence or (with "") for all."""
+
+    name: str
+    sign: str
+    bound: float
+    defence: str = ""
+
+    def holds(self, value: float) -> bool:
+        """Whether the comparison is true of a value."""
+        return _SIGNS[self.sign](value, self.bound)
+
+    def __str__(self) -> str:
+        return f"{self.defence + ': ' if self.defence else ''}{self.name} {self.sign} {self.bound:g}"
+
+
+def read_limit(text: str, signs: Sequence[str] = ("<=", ">=", "<", ">")) -> Limit:
+    """A limit from what a user wrote, optionally ``DEFENCE: NAME SIGN NUMBER``."""
+    found = _LIMIT.fullmatch(text)
+    if found is None or found["sign"] not in signs:
+        raise LeaklineError(
+            f"cannot read the limit {clean(text)!r}",
+            fix=f'write NAME {" or ".join(signs)} NUMBER, such as "accuracy {signs[-1]} 0.85"',
+        )
+    return Limit(found["name"], found["sign"], float(found["bound"]), found["defence"] or "")
+
+
+def figures_of(setting: Setting) -> dict[str, Figure]:
+    """All figures of a setting by name; without a finite promise, epsilon is infinite."""
+    epsilon = setting.epsilon if setting.epsilon is not None else math.inf
+    found = {EPSILON: Figure(EPSILON, epsilon, better="lower", seeds=len(setting.cells))}
+    for measure in dict.fromkeys(line["measure"] for cell in setting.cells for line in cell.readings):
+        figure = _utility(measure, setting.cells)
+        if figure is not None:
+            found[measure] = figure
+    for leak in (*setting.leaks, *setting.points):
+        low, high = leak.interval
+        lines = [r for c in setting.cells for r in c.attacks if (r.get("by"), r["measure"]) == (leak.by, leak.measure)]
+        own = _own([r for r in lines if r.get("client") is None])
+        found[leak.name] = Figure(leak.name, leak.estimate.mean, low, high, leak.better, leak.estimate.seeds, own)
+    for measure, by, _, highest, _ in setting.measured:
+        # Bounds are not averaged: the largest that any seed's audit certified is what is known to leak.
+        name = qualified(by, measure)
+        found[name] = Figure(name, highest, highest, math.inf, "lower", len(setting.cells))
+    return found
+
+
+def figures_of_card(card: Card) -> dict[str, Figure]:
+    """The figures of one card, for commands that make cards and no store."""
+    finite = [p.epsilon for p in card.promises if p.epsilon is not None]
+    found = {EPSILON: Figure(EPSILON, min(finite, default=math.inf), better="lower")}
+    for r in (*card.utility, *card.leaks):
+        found[qualified(r.by, r.measure)] = Figure(qualified(r.by, r.measure), r.value, r.low, r.high, r.better)
+    for r in card.measured:
+        name, bound = qualified(r.by, r.measure), _bound(r)
+        if name not in found or bound > found[name].value:
+            found[name] = Figure(name, bound, bound, math.inf, "lower")
+    return found
+
+
+def _bound(reading: Reading) -> float:
+    return reading.low if reading.low is not None else reading.value
+
+
+def _utility(measure: str, cells: Iterable[Stored]) -> Figure | None:
+    """A utility measure after the last round, over seeds."""
+    values, ends = [], []
+    for cell in cells:
+        lines = [r for r in cell.readings if r["measure"] == measure]
+        whole = [r for r in lines if r.get("client") is None] or lines
+        end = max((r.get("round", -1) for r in whole), default=-1)
+        last = [r for r in whole if r.get("round", -1) == end]
+        if last:
+            values.append(sum(float(r["value"]) for r in last) / len(last))
+            ends += last
+    pooled = cut(estimate(values)) if measure in SHARES else estimate(values)
+    if pooled is None:
+        return None
+    better, own = str(ends[0].get("better", "higher")), _own(ends)
+    if pooled.seeds > 1:
+        return Figure(measure, pooled.mean, pooled.low, pooled.high, better, pooled.seeds, own)
+    low, high = own if own is not None else (None, None)
+    return Figure(measure, pooled.mean, low, high, better, 1, own)
+
+
+def _own(lines: Sequence[Mapping[str, Any]]) -> tuple[float, float] | None:
+    spans = [(float(r["low"]), float(r["high"])) for r in lines if "low" in r and "high" in r]
+    if not spans or len(spans) < len(lines):
+        return None
+    return sum(low for low, _ in spans) / len(spans), sum(high for _, high in spans) / len(spans)
+
+
+def check_names(limits: Sequence[Limit], names: Iterable[str], defences: Iterable[str]) -> None:
+    """Refuse a name that no setting has, with the nearest that some setting has."""
+    known, tried = list(dict.fromkeys(names)), list(dict.fromkeys(defences))
+    for limit in limits:
+        if limit.defence and limit.defence not in tried:
+            raise _unknown("defence", limit.defence, tried)
+        if limit.name not in known:
+            raise _unknown("figure", limit.name, known)
+
+
+def check_attacks(limits: Sequence[Limit], attacks: Iterable[str]) -> None:
+    """Before anything is trained: refuse ``attack.measure`` of an attack that the study does not have."""
+    known = list(attacks)
+    for limit in limits:
+        by, dot, _ = limit.name.partition(".")
+        if dot and by not in known:
+            raise _unknown("attack", by, known)
+
+
+def _unknown(kind: str, name: str, known: Sequence[str]) -> LeaklineError:
+    near = get_close_matches(name, known, n=3, cutoff=0.4)
+    hint = f"did you mean {' or '.join(repr(clean(n)) for n in near)}?" if near else "there is"
+    rest = ", ".join(clean(n) for n in known) or "nothing yet"
+    return LeaklineError(f"there is no {kind} {clean(name)!r} here", fix=f"{hint} Known: {rest}" if near else rest)
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A condition that came true, or that could not be looked at."""
+
+    limit: Limit
+    where: str
+    figure: Figure | None
+
+    def __str__(self) -> str:
+        got = f"{self.limit.name} is {self.figure.text}" if self.figure else f"{self.limit.name} was not measured"
+        return f"{self.where}: {got} (fails if {self.limit})"
+
+
+def hits(limits: Sequence[Limit], found: Sequence[tuple[str, str, Mapping[str, Figure]]]) -> list[Hit]:
+    """Which conditions are true of which (place, defence, figures), judged by the value, not by an interval's end.
+
+    A figure that one setting lacks counts as a hit: a gate that opens because nothing was measured is no gate.
+    """
+    every = list(found)
+    check_names(limits, [n for _, _, figures in every for n in figures], [d for _, d, _ in every])
+    return [
+        Hit(limit, where, figures.get(limit.name))
+        for limit in limits
+        for where, defence, figures in every
+        if limit.defence in ("", defence) and _is_hit(limit, figures.get(limit.name))
+    ]
+
+
+def _is_hit(limit: Limit, figure: Figure | None) -> bool:
+    return figure is None or math.isnan(figure.value) or limit.holds(figure.value)
+
+
+def places_of(pooled: Pooled) -> list[tuple[str, str, Mapping[str, Figure]]]:
+    """Every finished setting: where, its defence, its figures."""
+    return [(f"{pooled.place(s.labels)} {s.defence}", s.defence, figures_of(s)) for s in pooled.settings]

@@ -1,0 +1,121 @@
+"""Studies on Flower from the command line: on its simulation, or on the nodes of a deployment."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from leakline.data import Elsewhere
+from leakline.errors import ClientLost
+from leakline.federation import Federation
+from leakline.flower import need_flower
+from leakline.flower.processes import NOWHERE, born, environment, free_port, start, stop, tree
+from leakline.flower.transport.serving import base_task, with_facts
+from leakline.flower.transport.submit import Asked, Link, await_health, one_by_one, submit
+from leakline.messages import Memory
+from leakline.runtimes.machine import cores
+from leakline.study.cells import Cell, Study
+from leakline.study.describe import description, key_of
+from leakline.study.judges import Place
+from leakline.study.lab import Opens, Progress, check_parts, silent
+from leakline.study.sharing import Shared
+from leakline.study.spec import parse
+from leakline.study.store import Store
+
+
+def on_simulation(
+    asked: Asked, out: Path, *, deadline: float = 3600.0, progress: Progress = silent
+) -> tuple[Study, Opens]:
+    """Train a study on Flower's simulation (Ray, this machine); returns what is left to do: attacks and cards."""
+    need_flower(simulation=True)
+    study = asked.study()
+    check_parts(study)
+    federations = [cell.federation() for cell in study.cells]
+    runs = [Store(out).run(key_of(description(f))) for f in federations]
+    if any((end := run.end) is None or end["status"] != "finished" for run in runs):
+        with (
+            tempfile.TemporaryDirectory(prefix="leakline-", ignore_cleanup_errors=True) as folder,
+            _superlink(Path(folder), out) as link,
+        ):
+            nodes = max(len(f.task.clients) for f in federations)
+            size = f"num-supernodes={nodes} client-resources-num-cpus=1 init-args-num-cpus={cores()}"
+            record = submit(asked, study.name, link, out, deadline, progress, ["--federation-config", size])
+    else:
+        record = {"cells": []}
+    return study, _trained_elsewhere(record)
+
+
+def on_deployment(
+    asked: Asked, link: Link, out: Path, *, deadline: float = 3600.0, wait: float = 60.0, progress: Progress = silent
+) -> tuple[Study, Opens]:
+    """Train a study on the nodes of a running SuperLink; returns what is left to do here."""
+    need_flower()
+    named = parse(asked.text, preset=asked.preset, sets=asked.sets, share=base_task).only(asked.only)
+    named = replace(named, cells=tuple(one_by_one(cell) for cell in named.cells))
+    if all(_here(cell) for cell in named.cells):
+        check_parts(named)
+    record = submit(asked, named.name, link, out, deadline, progress, wait=wait)
+    cells = record["cells"]
+    study = replace(named, cells=tuple(_with_nodes(asked, place, cells) for place in range(len(named.cells))))
+    if study.every_attack and not all(
+        _here(cell) for cell, one in zip(study.cells, cells, strict=False) if not one["error"]
+    ):
+        names = ", ".join(study.every_attack)
+        note = f"not attacked ({names}): an attack needs the clients' data, and they are at the nodes"
+        study = replace(study.unattacked(), notes=(*study.notes, note))
+    return study, _trained_elsewhere(record)
+
+
+def _with_nodes(asked: Asked, place: int, cells: Sequence[Mapping[str, Any]]) -> Cell:
+    """A cell whose clients are as their nodes described them to the server."""
+    facts = cells[place].get("facts", {}) if place < len(cells) else {}
+
+    def share(shared: Shared, seed: int) -> Any:
+        base = base_task(shared, seed)
+        return with_facts(base, {name: {"facts": one} for name, one in facts.items()}) if facts else base
+
+    return asked.study(share).cells[place]
+
+
+def _here(cell: Cell) -> bool:
+    return not any(isinstance(client.train, Elsewhere) for client in cell.federation().task.clients)
+
+
+def _trained_elsewhere(record: Mapping[str, Any]) -> Opens:
+    """A place that trains nothing: a cell that is not finished by now failed on Flower, for the reason it gave."""
+    reasons = {cell.get("run"): cell["error"] for cell in record["cells"]}
+
+    @contextlib.contextmanager
+    def opens(federation: Federation, memories: dict[str, Memory]) -> Iterator[Place]:
+        reason = reasons.get(key_of(description(federation))) or record.get("error") or "it was not trained on Flower"
+        raise ClientLost(str(reason))
+        yield
+
+    return opens
+
+
+@contextlib.contextmanager
+def _superlink(home: Path, out: Path) -> Iterator[Link]:
+    """A SuperLink for one simulation: on loopback, in a folder that goes with it, and gone afterwards."""
+    link = Link(f"127.0.0.1:{free_port()}")
+    host, _, port = link.address.partition(":")
+    log = home / "superlink.log"
+    command = ["flower-superlink", "--insecure", "--simulation", "--host", host, "--port", port]
+    env = environment(home) | NOWHERE
+    process = start([*command, "--disable-runtime-dependency-installation"], env, log, with_us=True)
+    family = {process.pid: born(process.pid)}
+    try:
+        await_health(link, process, log)
+        yield link
+    except BaseException:
+        out.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(OSError):
+            shutil.copy(log, out / "flower.log")
+        raise
+    finally:
+        stop(tree(process.pid) or family)

@@ -1,0 +1,217 @@
+"""The server's side of a study on Flower: gather the nodes, train each cell, keep the ordinary store."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from flwr.app import Context
+from flwr.serverapp import Grid
+
+from leakline.data import AtNodes, Client, Data, Elsewhere, Task
+from leakline.errors import LeaklineError, StackError, StudyError
+from leakline.federation import Federation
+from leakline.flower.transport.exchange import FlowerTransport
+from leakline.flower.transport.place import FlowerPlace
+from leakline.flower.transport.turns import as_node, inside, study_settings
+from leakline.messages import Memory
+from leakline.runtimes.client import reason_of
+from leakline.study.cells import Cell, Study
+from leakline.study.describe import THREADS, description, key_of
+from leakline.study.lab import check_cell, grid_entry, train_run, wanted, write_grid
+from leakline.study.sharing import Shared, task_of
+from leakline.study.spec import parse
+from leakline.study.store import Store, write_atomically
+
+RECORD = "flower.json"
+"""In the run directory: what became of the newest submission, for the command that waits for it."""
+
+
+def serve(grid: Grid, context: Context) -> None:
+    """Run a whole study: what a ServerApp's main does. Raises at the end if a cell failed, so that Flower knows."""
+    torch.set_num_threads(THREADS)
+    config = context.run_config
+    with inside(str(config.get("folder", ""))):
+        out = Path(str(config.get("out") or Path("runs") / "flower")).absolute()
+        out.mkdir(parents=True, exist_ok=True)
+        record: dict[str, Any] = {"submission": config.get("submission", ""), "cells": [], "error": ""}
+        try:
+            text, preset, sets, only = study_settings(config)
+            gathering = Gathering(grid, dict(config))
+            study = parse(text, preset=preset, sets=sets, share=gathering.task).only(only)
+            grid_cells: list[dict[str, Any]] = [grid_entry(study.unattacked(), cell) for cell in study.cells]
+            for place, cell in enumerate(study.cells):
+                entry: dict[str, Any] = {"name": cell.name, "error": ""}
+                record["cells"].append(entry)
+                _write(out, record)
+                try:
+                    gathering.cell = place
+                    federation = as_node(cell.federation())
+                    entry |= {"run": key_of(description(federation)), "rounds": federation.rounds}
+                    entry["facts"] = {name: fact.get("facts") for name, fact in gathering.facts.items()}
+                    _write(out, record)
+                    grid_cells[place]["run"] = entry["run"]
+                    # Attacks need an examiner who sees everything; the command that submitted this may add them.
+                    write_grid(Store(out), study, grid_cells)
+                    _train(grid, study, cell, federation, gathering, out, entry["run"])
+                except LeaklineError as error:
+                    entry["error"] = grid_cells[place]["error"] = str(error)
+                    write_grid(Store(out), study, grid_cells)
+        except LeaklineError as error:
+            record["error"] = str(error)
+        except Exception as error:
+            record["error"] = f"the server's app failed: {reason_of(error)}"
+            raise
+        finally:
+            record["done"] = True
+            _write(out, record)
+    failed = [entry["name"] for entry in record["cells"] if entry["error"]]
+    if failed or record["error"]:
+        raise StudyError(record["error"] or f"{len(failed)} of {len(record['cells'])} cells failed: {failed[0]}")
+
+
+def _write(out: Path, record: Mapping[str, Any]) -> None:
+    write_atomically(out / RECORD, json.dumps(record, indent=1).encode())
+
+
+def _train(
+    grid: Grid, study: Study, cell: Cell, federation: Federation, gathering: Gathering, out: Path, key: str
+) -> None:
+    check_cell(federation, {})
+    simulation = any(fact.get("simulated") for fact in gathering.facts.values())
+
+    @contextlib.contextmanager
+    def opens(which: Federation, memories: dict[str, Memory]) -> Iterator[FlowerPlace]:
+        yield FlowerPlace(
+            grid, which, out if simulation else None, known=gathering.transport, **gathering.settings(key)
+        )
+
+    standing = Store(out).run(key).standing()
+    if standing is not None:
+        _nobody_forgot(federation, standing[0].next, gathering.ask_kept(key, federation))
+    started = time.monotonic()
+    keep = wanted(study.attacks_on(cell), federation)
+    run = train_run(Store(out), federation, keep=keep, delta=study.delta, title=cell.name, opens=opens)
+    run.log(on="flower", simulation=simulation, seconds=round(time.monotonic() - started, 3))
+
+
+def _nobody_forgot(federation: Federation, done: int, facts: Mapping[str, Mapping[str, Any]]) -> None:
+    """Private layers live at the nodes: a run can only go on where they still have them."""
+    if federation.wire == federation.layout or done == 0:
+        return
+    lost = [name for name, fact in facts.items() if int(fact.get("kept", -1)) < 0]
+    if lost:
+        raise StackError(
+            f"{', '.join(lost[:5])} no longer have the layers that they kept to themselves",
+            f"the run stands after round {done - 1}",
+            'give nodes a folder (state="PATH" in --node-config), and start this study with another --out',
+        )
+
+
+class Gathering:
+    """Turns a study's data table into a task by asking the nodes what they hold."""
+
+    def __init__(self, grid: Grid, config: Mapping[str, Any]) -> None:
+        self.grid, self.config, self.cell = grid, config, 0
+        self._fits: dict[str, Any] = {}
+        self._names: list[str] = []
+        self.transport: FlowerTransport | None = None
+        self._done: dict[tuple[str, int], tuple[Task, FlowerTransport, dict[str, Any]]] = {}
+        self._refused: dict[tuple[str, int], LeaklineError] = {}
+        self.facts: Mapping[str, Mapping[str, Any]] = {}
+
+    def settings(self, key: str) -> dict[str, Any]:
+        """A transport's settings in this run."""
+        extra = {"cell": self.cell, "fit": self._fits, "key": key}
+        times = {name: float(self.config[name]) for name in ("deadline", "wait") if self.config.get(name)}
+        return {"extra": extra, **times}
+
+    def ask_kept(self, key: str, federation: Federation) -> Mapping[str, Mapping[str, Any]]:
+        """What nodes still have of a run that is gone on with; asked only where it matters."""
+        if federation.wire == federation.layout:
+            return {}
+        return FlowerTransport(self.grid, names=self._names, **self.settings(key)).gather()
+
+    def task(self, shared: Shared, seed: int) -> Task:
+        """The task of a cell: the server's own part from the study, the clients as their nodes describe them."""
+        wanted_seed = dict(shared.values).get("seed", 0)
+        place = (repr(shared), seed if wanted_seed == "each" else int(wanted_seed))
+        if place in self._refused:
+            raise self._refused[place]  # the next cell need not wait for the same missing node again
+        if place not in self._done:
+            try:
+                self._done[place] = self._ask(shared, seed, place[1])
+            except LeaklineError as error:
+                self._refused[place] = error
+                raise
+        task, self.transport, self._fits = self._done[place]
+        self._names = [client.name for client in task.clients]
+        self.facts = {name: self.transport.facts[name] for name in self._names}
+        return task
+
+    def _ask(self, shared: Shared, seed: int, data_seed: int) -> tuple[Task, FlowerTransport, dict[str, Any]]:
+        base = base_task(shared, seed)
+        self._fits = {
+            "shape": list(base.shape), "classes": list(base.classes), "kind": base.kind,
+            "client_test": dict(shared.values).get("client_test", 0.2), "seed": data_seed,
+        }  # fmt: skip
+        self._names = [client.name for client in base.clients]
+        transport = FlowerTransport(self.grid, names=self._names, **self.settings("federation"))
+        facts = transport.gather()
+        _all_fit(facts)
+        simulation = any(fact.get("simulated") for fact in facts.values())
+        if dict(shared.values).get("seed") == "each" and not simulation:
+            raise StackError(
+                'data.seed = "each" shares the data out anew for each seed, and nodes hold one share',
+                "data.seed",
+                "give a number",
+            )
+        return with_facts(base, facts), transport, self._fits
+
+
+def base_task(shared: Shared, seed: int) -> Task:
+    """What the server itself knows of a cell's data."""
+    return shared.source.task() if isinstance(shared.source, AtNodes) else task_of(shared, seed)
+
+
+def with_facts(base: Task, facts: Mapping[str, Mapping[str, Any]]) -> Task:
+    """The task with each client as its node describes it; one whose data are the same as here stays as it is."""
+    return replace(base, clients=tuple(_as_described(client, facts[client.name], base) for client in base.clients))
+
+
+def _as_described(client: Client, said: Mapping[str, Any], base: Task) -> Client:
+    facts = said.get("facts")
+    if said.get("simulated"):
+        if isinstance(client.train, Elsewhere):
+            raise StackError(
+                "this study's data are at the nodes of a real federation, and simulated nodes have none",
+                'data.use = "at-nodes"',
+                "run it with --on flower, or give the study data of its own",
+            )
+        return client
+    if not isinstance(facts, Mapping):
+        raise StudyError(f"the node of {client.name} did not say what it holds", fix="update leakline at that node")
+    parts: dict[str, Data | None] = {}
+    for part in ("train", "test"):
+        own, told = getattr(client, part), facts.get(part)
+        if told is None:
+            parts[part] = None
+        elif own is not None and not isinstance(own, Elsewhere) and own.fingerprint() == told["digest"]:
+            parts[part] = own
+        else:
+            parts[part] = Elsewhere.of(int(told["count"]), base.shape, str(told["digest"]))
+    if parts["train"] is None:
+        raise StudyError(f"the node of {client.name} holds no examples", fix="check its data")
+    return Client(client.name, parts["train"], parts["test"], client.traits)
+
+
+def _all_fit(facts: Mapping[str, Mapping[str, Any]]) -> None:
+    wrong = [f"{name}: {fact['refused']}" for name, fact in facts.items() if fact.get("refused")]
+    if wrong:
+        raise StudyError("\n".join(wrong), "the nodes' data", "mend the nodes' data, or the study")

@@ -1,0 +1,172 @@
+"""Handing a study to a SuperLink as an app, waiting for its end, and telling the truth about it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import secrets
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from leakline.errors import ClientLost, LeaklineError, StudyError
+from leakline.flower.app_files import export
+from leakline.flower.processes import environment, flwr, healthy
+from leakline.flower.transport.serving import RECORD
+from leakline.flower.transport.turns import as_node
+from leakline.study.cells import Cell, Study
+from leakline.study.lab import Progress, silent
+from leakline.study.sharing import task_of
+from leakline.study.spec import Share, parse
+from leakline.study.store import read_json
+
+NAME = "leakline"
+"""What our connection is called in Flower's configuration."""
+ENDED = ("finished:completed", "finished:failed", "finished:stopped")
+
+
+@dataclass(frozen=True)
+class Link:
+    """A SuperLink: its address, and the certificate by which it is known (None: no encryption)."""
+
+    address: str
+    certificate: Path | None = None
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A study as it was asked for: what a ServerApp needs to read the same."""
+
+    text: str
+    preset: str = ""
+    sets: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
+
+    def study(self, share: Share = task_of) -> Study:
+        """The study with clients that train one by one, as they do on Flower."""
+        found = parse(self.text, preset=self.preset, sets=self.sets, share=share).only(self.only)
+        return replace(found, cells=tuple(one_by_one(cell) for cell in found.cells))
+
+
+def one_by_one(cell: Cell) -> Cell:
+    """A cell whose clients train one by one."""
+    return replace(cell, federation=lambda: as_node(cell.federation()))
+
+
+def await_health(link: Link, process: subprocess.Popen[bytes], log: Path, seconds: float = 90.0) -> None:
+    """Wait until a SuperLink that was just started answers."""
+    until = time.monotonic() + seconds
+    while not healthy(link.address, link.certificate):
+        if process.poll() is not None or time.monotonic() > until:
+            lines = log.read_text(errors="replace").strip().splitlines()[-3:]
+            raise LeaklineError("the SuperLink did not start: " + " | ".join(lines)[-300:], link.address, "see its log")
+        time.sleep(0.3)
+
+
+def connect(link: Link, home: Path) -> dict[str, str]:
+    """Write Flower's configuration for a SuperLink; returns the environment that uses it."""
+    env = environment(home)
+    secured = (
+        "insecure = true" if link.certificate is None else f"root-certificates = {json.dumps(str(link.certificate))}"
+    )
+    (home / "config.toml").write_text(
+        f'[superlink]\ndefault = "{NAME}"\n\n[superlink.{NAME}]\naddress = {json.dumps(link.address)}\n{secured}\n',
+        encoding="utf-8",
+    )
+    return env
+
+
+def submit(
+    asked: Asked,
+    name: str,
+    link: Link,
+    out: Path,
+    deadline: float,
+    progress: Progress = silent,
+    options: Sequence[str] = (),
+    wait: float = 60.0,
+) -> dict[str, Any]:
+    """Hand a study to a SuperLink and wait for its end; returns what the ServerApp wrote down."""
+    with tempfile.TemporaryDirectory(prefix="leakline-", ignore_cleanup_errors=True) as folder:
+        env = connect(link, Path(folder) / "home")
+        token = secrets.token_hex(8)
+        settings: dict[str, str | float] = {
+            "out": str(out.absolute()), "folder": str(Path.cwd()), "submission": token,
+            "deadline": float(deadline), "wait": float(wait),
+        }  # fmt: skip
+        app = export(
+            asked.text, Path(folder) / "app", name=name, preset=asked.preset, sets=asked.sets, only=asked.only,
+            settings=settings,
+        )  # fmt: skip
+        run = str(flwr(["run", str(app), NAME, *options], env)["run-id"])
+        try:
+            status = _ended(run, env, link, out, token, progress)
+        except BaseException:
+            with contextlib.suppress(LeaklineError):  # nobody waits for it any more
+                if healthy(link.address, link.certificate):
+                    flwr(["stop", run, NAME], env, timeout=30)
+            raise
+    record = _record(out, token)
+    if record is None:
+        raise StudyError(
+            f"Flower says {status}, and the results are not in {out.name}",
+            f"run {run}",
+            "give this command on the SuperLink's machine: results are kept where the ServerApp runs",
+        )
+    if status != "finished:completed" and not record["error"] and not any(c["error"] for c in record["cells"]):
+        raise ClientLost(
+            f"the server's app was lost: Flower says {status}",
+            f"run {run}",
+            "give the same command again: it goes on after the last round",
+        )
+    if record["error"]:
+        raise StudyError(record["error"])
+    return record
+
+
+def _ended(
+    run: str, env: Mapping[str, str], link: Link, out: Path, token: str, progress: Progress, every: float = 30.0
+) -> str:
+    """Watch a run until Flower says that it ended: its own command line exits with 0 even where the run failed."""
+    asked, misses = time.monotonic(), 0
+    while True:
+        record = _record(out, token)
+        _show(record, out, progress)
+        if (record is not None and record.get("done")) or time.monotonic() - asked > every:
+            asked = time.monotonic()
+            try:
+                status = str(flwr(["list", NAME, "--run-id", run], env)["runs"][0]["status"])
+                misses = 0
+            except LeaklineError:
+                misses += 1
+                if misses >= 3 or not healthy(link.address, link.certificate):
+                    raise ClientLost(
+                        "the SuperLink no longer answers",
+                        f"run {run}",
+                        "start it again and give the same command: it goes on after the last round",
+                    ) from None
+                status = ""
+            if status in ENDED:
+                return status
+        time.sleep(0.5)
+
+
+def _record(out: Path, token: str) -> dict[str, Any] | None:
+    path = out / RECORD
+    if not path.is_file():
+        return None
+    found = read_json(path)
+    return found if found.get("submission") == token else None
+
+
+def _show(record: Mapping[str, Any] | None, out: Path, progress: Progress) -> None:
+    if record is None or not record["cells"] or "run" not in record["cells"][-1]:
+        return
+    cell = record["cells"][-1]
+    lines = out / "runs" / cell["run"] / "rounds.jsonl"
+    if lines.is_file():
+        progress(cell["name"], lines.read_bytes().count(b"\n"), int(cell["rounds"]), {})

@@ -1,0 +1,1 @@
+"""leakline's defences around somebody's own Flower app."""

@@ -1,0 +1,1 @@
+"""Paper 003: personal layers, attribute and membership inference."""

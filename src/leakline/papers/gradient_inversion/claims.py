@@ -1,0 +1,195 @@
+"""What paper 001 prints and concludes, claim by claim, with what was measured here beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
+from pathlib import Path
+
+from leakline.papers.gradient_inversion import printed
+from leakline.papers.gradient_inversion.means import Measured, measured, paired
+from leakline.papers.gradient_inversion.noise import noisy
+from leakline.papers.gradient_inversion.store import HIGH_RISK, OURS, Turn, in_order, of, turns
+from leakline.papers.gradient_inversion.words import NOT_SAFE
+from leakline.results.table import Table
+
+Row = tuple[str, str, str, str]
+NOT_RUN = "not run"
+
+
+def headline(root: Path) -> Table:
+    """The paper's headline numbers and conclusions beside ours; "agrees" only where ours can tell."""
+    noise = of(noisy(root, "nine-clients"), OURS)
+    free = turns(root, lambda s: s.plain)
+    rows = (
+        _prior([t for t in noise if t.setting.plain]), *_high_risk(noise), _others(noise), _others_identified(noise),
+        *_failing(free, turns(root, lambda s: s.defence == "fedbn")), _images(free), _steps(free), _phase(free),
+        _dp_sgd(turns(root, lambda s: s.scenario == "dp-sgd" and s.kind == "dp-sgd")),
+    )  # fmt: skip
+    note = (
+        f"ours: {OURS} unless said; [95 % interval over images]; agrees: yes or no where the whole interval (of one "
+        f"image: its value) lies on one side, else open; {NOT_SAFE}"
+    )
+    return Table("The paper's numbers and conclusions beside ours", ("claim", "paper", "ours", "agrees"), rows, note)
+
+
+def side(found: Measured | None, above: bool) -> str:
+    """Whether a mean lies above 0, or not above it, as claimed: yes, no, or open."""
+    if found is None:
+        return ""
+    low = found.value if found.low is None else found.low
+    high = found.value if found.high is None else found.high
+    if low > 0 or high <= 0:
+        return "yes" if (low > 0) == above else "no"
+    return "open"
+
+
+def _agrees(found: Measured | None, above: bool) -> str:
+    """The same, saying where a single image decided."""
+    alone = found is not None and found.images == 1
+    return side(found, above) + (" (one image)" if alone else "")
+
+
+def _all(sides: Sequence[str]) -> str:
+    return "no" if "no" in sides else "open" if "open" in sides else "yes"
+
+
+def _prior(found: Sequence[Turn]) -> Row:
+    ssim = measured([t for t in found if t.client == HIGH_RISK], "ssim")
+    ours = NOT_RUN if ssim is None or ssim.chance is None else f"{ssim.chance:.3f} (n = {ssim.images}, another image)"
+    return "SSIM of the prior and client 9's image", f"{printed.PRIOR_SSIM:g}", ours, ""
+
+
+def _high_risk(noise: Sequence[Turn]) -> list[Row]:
+    own = [t for t in noise if t.client == HIGH_RISK]
+    rdlv, iip = _curve(own, "rdlv"), _curve(own, "iip")
+    leaks = "client 9 leaks (RDLV above 0)", f"up to sigma0 of about {printed.SAFE_SIGMA0}"
+    found = "client 9's image is identified (IIP 1.0)", f"up to sigma0 of about {printed.IDENTIFIED_SIGMA0}"
+    first, start = rdlv.get(0.0), iip.get(0.0)
+    chance = "" if start is None or start.chance is None else f", chance {start.chance:.3g}"
+    until = f"{_until(rdlv, 0.0)}; without noise {shown(first)}" if first else NOT_RUN
+    return [
+        (*leaks, until, _agrees(first, above=True)),
+        (
+            *found, f"{_until(iip, 1 - 1e-9)}; without noise {start.value:.3g}{chance}" if start else NOT_RUN,
+            "" if start is None else f"{'yes' if start.value > 1 - 1e-9 else 'no'} (one image)",
+        ),
+    ]  # fmt: skip
+
+
+def _others(noise: Sequence[Turn]) -> Row:
+    claim = "all other clients do not leak (RDLV below 0 within the interval), whatever sigma0", "8 of 8 clients"
+    other = [t for t in noise if t.client != HIGH_RISK]
+    cells = {k: m for k, own in in_order(other, lambda t: (t.client, t.setting.noise)) if (m := measured(own, "rdlv"))}
+    if not cells:
+        return *claim, NOT_RUN, ""
+    sides = [side(m, above=False) for m in cells.values()]
+    (client, sigma0), top = max(cells.items(), key=lambda item: item[1].value)
+    attacked = f"{len({client for client, _ in cells})} of {len(printed.CLIENTS) - 1} clients attacked"
+    below = f"{sides.count('yes')} of {len(cells)} pairs (client, sigma0) below, {attacked}"
+    ours = f"{below}; highest: {client} at sigma0 = {sigma0:g}: {shown(top)}"
+    return *claim, ours, _all(sides)
+
+
+def _others_identified(noise: Sequence[Turn]) -> Row:
+    paper = f"below {printed.OTHERS_IIP:g} (chance for 512 of {printed.POOL:,} images: {printed.chance_of(512):.0%})"
+    claim = "other clients are hardly identified (IIP), with noise"
+    other = [t for t in noise if t.client != HIGH_RISK and t.setting.noise > 0]
+    cells = {k: m for k, own in in_order(other, lambda t: (t.client, t.setting.noise)) if (m := measured(own, "iip"))}
+    if not cells:
+        return claim, paper, NOT_RUN, ""
+    (client, sigma0), top = max(cells.items(), key=lambda item: item[1].value)
+    chance = "" if top.chance is None else f", chance {top.chance:.3g}"
+    ours = f"highest: {client} at sigma0 = {sigma0:g}: {top.value:.3g}{chance} (n = {top.images})"
+    return claim, paper, ours, "yes" if top.value < printed.OTHERS_IIP else "no"
+
+
+def _failing(free: Sequence[Turn], unsent: Sequence[Turn]) -> list[Row]:
+    """What the paper says an attack needs, by the attacks that go without, on each network."""
+    alone = [t for t in free if t.setting.scenario in ("one-image", "smooth")]
+    without = {
+        "an attack that ignores BatchNorm's statistics fails": of(alone, "geiping"),
+        "an attacker without the weights that were sent fails": of(alone, "wrong-checkpoint"),
+        "the attack fails when BatchNorm's statistics are not sent": [
+            *of(alone, "no-statistics"), *(t for t in of(unsent, OURS) if t.count == 1),
+        ],
+    }  # fmt: skip
+    rows = []
+    for claim, own in without.items():
+        cells = {
+            place: m
+            for place, some in in_order(own, lambda t: (t.setting.network, t.setting.defence, t.attack))
+            if (m := measured(some, "rdlv"))
+        }
+        ours = "; ".join(f"{_who(attack, defence)} on {net}: {shown(m)}" for (net, defence, attack), m in cells.items())
+        sides = [side(m, above=False) for m in cells.values()]
+        rows.append((claim, "it fails (Fig. 3)", ours or NOT_RUN, _all(sides) if sides else ""))
+    return rows
+
+
+def _who(attack: str, defence: str) -> str:
+    return attack if defence == "none" else f"{attack} under {defence}"
+
+
+def _images(free: Sequence[Turn]) -> Row:
+    claim = "more images in a step leak less", "SSIM falls (Fig. 6a)"
+    own = [t for t in of(free, OURS) if t.setting.scenario == "images"]
+    found = {count: m for count, some in in_order(own, lambda t: t.count) if (m := measured(some, "rdlv"))}
+    if len(found) < 2:
+        return *claim, NOT_RUN, ""
+    few, many = found[min(found)], found[max(found)]
+    ours = "; ".join(f"{count}: {shown(m)}" for count, m in found.items())
+    low, high = (few.low if few.low is not None else few.value), (many.high if many.high is not None else many.value)
+    return *claim, f"RDLV by images: {ours}", "yes" if high < low else "no" if many.value >= few.value else "open"
+
+
+def _steps(free: Sequence[Turn]) -> Row:
+    claim = "more local steps leak less", "SSIM falls (Fig. 6b)"
+    own = [t for t in of(free, OURS) if t.setting.scenario in ("steps-1", "steps-4")]
+    late, early = ([t for t in own if t.setting.scenario == name] for name in ("steps-4", "steps-1"))
+    gap = paired(late, early, "rdlv")
+    ours = f"RDLV at 4 steps minus at 1, same images: {shown(gap.difference)}" if gap else NOT_RUN
+    return *claim, ours, _agrees(gap.difference if gap else None, above=False)
+
+
+def _phase(free: Sequence[Turn]) -> Row:
+    claim = "later rounds leak more", "better images in round 90 than 10 (Fig. 4, 5)"
+    own = [t for t in of(free, OURS) if t.setting.scenario == "phase"]
+    rounds = sorted({t.round for t in own})
+    if len(rounds) < 2:
+        return *claim, NOT_RUN, ""
+    late, early = ([t for t in own if t.round == index] for index in (rounds[-1], rounds[0]))
+    gap = paired(late, early, "rdlv", same=lambda t: (t.place[0], t.client))
+    if gap is None:
+        return *claim, NOT_RUN, ""
+    ours = f"RDLV in round {rounds[-1] + 1} minus {rounds[0] + 1}, same images: {shown(gap.difference)}"
+    return *claim, ours, _agrees(gap.difference, above=True)
+
+
+def _dp_sgd(found: Sequence[Turn]) -> Row:
+    claim = "DP-SGD stops the leak (RDLV below 0)", "at every noise multiplier (Fig. 9)"
+    cells = {k: m for k, own in in_order(found, lambda t: (t.setting.noise, t.attack)) if (m := measured(own, "rdlv"))}
+    if not cells:
+        return *claim, NOT_RUN, ""
+    ours = "; ".join(f"{z:g} ({attack}): {shown(m)}" for (z, attack), m in cells.items())
+    sides = [side(m, above=False) for m in cells.values()]
+    return *claim, ours, _all(sides)
+
+
+def shown(found: Measured) -> str:
+    """A mean with its interval and its number of images."""
+    null = "" if found.chance is None else f", null {found.chance:+.3f}"
+    span = f"({found.interval})" if found.low is None else found.interval
+    return f"{found.value:+.3f} {span}{null}, n = {found.images}"
+
+
+def _curve(own: Sequence[Turn], measure: str) -> Mapping[float, Measured]:
+    return {x: m for x, some in in_order(own, lambda t: t.setting.noise) if (m := measured(some, measure)) is not None}
+
+
+def _until(curve: Mapping[float, Measured], least: float) -> str:
+    """Up to which noise a curve stays above a value, from no noise on."""
+    levels = list(takewhile(lambda x: curve[x].value > least, sorted(curve)))
+    if not levels:
+        return "not even without noise"
+    return f"up to sigma0 = {levels[-1]:g}" + (" (the largest run)" if len(levels) == len(curve) else "")

@@ -1,0 +1,187 @@
+"""Figures 1b and 2a to 2d of paper 004 as numbers and as SVG, from what each round wrote down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from leakline.papers.intermediaries.store import ASIDE, Arm, arms
+from leakline.report.charts.chart import Chart, Series
+from leakline.report.charts.static import svg
+from leakline.results.frames import Estimate, estimate
+from leakline.results.table import Table
+
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+_SPAN = tuple(f"{q:.0%} quantile" for q in QUANTILES)
+
+
+def figure_1b(root: Path) -> Table:
+    """Figure 1b: noise level and diversity by the number of parts, and whether they follow the paper's laws."""
+    rows = []
+    for z, own in _by_z([a for a in _either(root, f"{ASIDE}-1b") if isinstance(a.parts, int)]).items():
+        base = next((a for a in own if a.parts == 1), None)
+        for arm in sorted(own, key=lambda a: int(a.parts)):
+            xi, phi = _over_seeds(arm, "noise_level"), _over_seeds(arm, "diversity")
+            first = (_mean(base, "noise_level"), _mean(base, "diversity")) if base else (None, None)
+            v = int(arm.parts)
+            rows.append((
+                z, v, xi, phi, _over_seeds(arm, "ratio"),
+                None if first[0] is None else first[0] / v, None if first[1] is None else first[1] * v,
+            ))  # fmt: skip
+    columns = (
+        "z", "v", "noise level xi", "diversity phi", "ratio lambda", "xi / v of the unsplit (eq. 3)",
+        "v phi of the unsplit (eq. 3)",
+    )  # fmt: skip
+    note = (
+        "mean over rounds, then over seeds [95 % t-interval]; denominators are norms of the mean, as the released code "
+        "has them: with the printed sums phi does not depend on v"
+    )
+    return Table("Figure 1b: noise level and diversity by number of parts", columns, tuple(rows), note)
+
+
+def figure_2a(root: Path) -> Table:
+    """Figure 2a: the distribution of the ratio lambda over rounds, with the goal 1/N."""
+    found = [a for a in arms(root) if a.z is not None and a.facts("ratio")]
+    rows = tuple((a.strategy, a.z, a.name, *_quantiles(a.facts("ratio")), 1 / a.clients) for a in _ordered(found))
+    note = "over all rounds and seeds; the paper's rule steers towards 1/N"
+    return Table("Figure 2a: ratio lambda over rounds", ("strategy", "z", "arm", *_SPAN, "1/N"), rows, note)
+
+
+def figure_2b(root: Path) -> Table:
+    """Figure 2b: the standard deviation of cosine(update, aggregate) over rounds."""
+    found = [a for a in arms(root) if a.z is not None and a.facts("cosine_spread")]
+    rows = tuple(
+        (a.strategy, a.z, a.name, *_quantiles(a.facts("cosine_spread")), _over_seeds(a, "cosine_spread"))
+        for a in _ordered(found)
+    )
+    note = (
+        "quantiles over all rounds and seeds; mean over rounds, then over seeds. Cosines of clipped updates with their "
+        "mean before noise: of v N updates each makes up 1/(v N) of the mean, so cosines fall with v by that alone"
+    )
+    columns = ("strategy", "z", "arm", *_SPAN, "mean")
+    return Table("Figure 2b: spread of cosines with the aggregate", columns, rows, note)
+
+
+def figure_2c(root: Path) -> Table:
+    """Figure 2c: utility by the number of clients, the test data unchanged."""
+    found = [a for a in arms(root, f"{ASIDE}-2c") if a.z is not None]
+    measure = _headline(found)
+    names = list(dict.fromkeys(a.name for a in found))
+    rows = []
+    for clients in sorted({a.clients for a in found}):
+        here = {a.name: a for a in found if a.clients == clients}
+        rows.append((clients, *(here[n].utility(measure) if n in here else None for n in names)))
+    note = "percent, mean over seeds ± standard deviation [95 % t-interval, cut at 0 and 100]; last round"
+    return Table(f"Figure 2c: {measure} by number of clients", ("clients", *names), tuple(rows), note)
+
+
+def figure_2d(root: Path) -> Table:
+    """Figure 2d: the number of parts by round, and its largest step from one round to the next."""
+    found = [a for a in _ordered(arms(root)) if isinstance(a.parts, str)]
+    names = [f"{a.strategy} {a.name}" for a in found]
+    longest = max((len(facts) for a in found for facts in a.rounds), default=0)
+    rows: list[tuple[object, ...]] = []
+    for i in range(longest):
+        rows.append((i + 1, *(_at(a, i) for a in found)))
+    rows.append(("largest step", *(max((_step(facts) for facts in map(_course, a.rounds)), default=0) for a in found)))
+    note = "mean over seeds; the paper says that v never changes by more than one in its training, but once"
+    return Table("Figure 2d: parts by round", ("round", *names), tuple(rows), note)
+
+
+TABLES: dict[str, Callable[[Path], Table]] = {
+    "intermediaries/1b": figure_1b,
+    "intermediaries/2a": figure_2a,
+    "intermediaries/2b": figure_2b,
+    "intermediaries/2c": figure_2c,
+    "intermediaries/2d": figure_2d,
+}
+
+
+def charts(root: Path) -> dict[str, Chart]:
+    """The figures, to be drawn by `leakline.report.charts.static.svg`."""
+    found: dict[str, Chart] = {}
+    table = figure_1b(root)
+    for z in dict.fromkeys(row[0] for row in table.rows):
+        rows = [row for row in table.rows if row[0] == z]
+        lines = [_line(name, i, [(float(r[1]), r[2 + i]) for r in rows]) for i, name in enumerate(("xi", "phi"))]
+        title = f"Figure 1b: noise level and diversity, z = {z:g}"
+        found[f"fig1b-{z:g}"] = Chart(title, "parts v", "xi, phi", tuple(s for s in lines if s.x))
+    for key, title, y in (("2a", "ratio lambda", "lambda"), ("2b", "spread of cosines", "standard deviation")):
+        rows = list((figure_2a if key == "2a" else figure_2b)(root).rows)
+        series = [_box(str(r[2]), i, r) for i, r in enumerate(rows)]
+        note = "median and middle half over rounds"
+        found[f"fig{key}"] = Chart(f"Figure {key}: {title}", "arm", y, tuple(series), kind="points", note=note)
+    table = figure_2c(root)
+    lines = [_line(n, i, [(float(r[0]), r[1 + i]) for r in table.rows]) for i, n in enumerate(table.columns[1:])]
+    found["fig2c"] = Chart(table.title, "clients", "percent", tuple(s for s in lines if s.x), y_range=(0.0, 100.0))
+    table = figure_2d(root)
+    lines = [_line(n, i, [(float(r[0]), r[1 + i]) for r in table.rows[:-1]]) for i, n in enumerate(table.columns[1:])]
+    found["fig2d"] = Chart(table.title, "round", "parts v", tuple(s for s in lines if s.x))
+    return found
+
+
+def figures(root: Path) -> dict[str, str]:
+    """Every chart as an SVG file, by name."""
+    return {name: svg(chart, name) for name, chart in charts(root).items() if chart.series}
+
+
+def _either(root: Path, aside: str) -> list[Arm]:
+    """The scenario made for a figure, or else the arms of Table 1."""
+    return arms(root, aside) or [a for a in arms(root) if a.z is not None]
+
+
+def _by_z(found: Sequence[Arm]) -> dict[float, list[Arm]]:
+    groups: dict[float, list[Arm]] = {}
+    for arm in found:
+        if arm.z is not None:
+            groups.setdefault(arm.z, []).append(arm)
+    return {z: own for z, own in sorted(groups.items()) if len(own) > 1}
+
+
+def _ordered(found: Sequence[Arm]) -> list[Arm]:
+    return sorted(found, key=lambda a: (a.strategy, a.z or 0.0, str(a.parts) != "1", str(a.parts)))
+
+
+def _over_seeds(arm: Arm, name: str) -> Estimate | None:
+    means = [[f[name] for f in facts if name in f] for facts in arm.rounds]
+    return estimate([sum(m) / len(m) for m in means if m])
+
+
+def _mean(arm: Arm | None, name: str) -> float | None:
+    found = None if arm is None else _over_seeds(arm, name)
+    return None if found is None else found.mean
+
+
+def _quantiles(values: Sequence[float]) -> list[float]:
+    return [float(q) for q in np.quantile(values, QUANTILES)]
+
+
+def _course(facts: Sequence[object]) -> list[float]:
+    return [f["parts"] for f in facts if isinstance(f, dict) and "parts" in f]
+
+
+def _step(course: Sequence[float]) -> float:
+    return max((abs(b - a) for a, b in zip(course, course[1:], strict=False)), default=0.0)
+
+
+def _at(arm: Arm, i: int) -> float | None:
+    values = [course[i] for course in map(_course, arm.rounds) if i < len(course)]
+    return sum(values) / len(values) if values else None
+
+
+def _headline(found: Sequence[Arm]) -> str:
+    has = {r["measure"] for a in found for c in a.cells for r in c.readings}
+    return next((m for m in ("dice", "auc", "auc_micro", "accuracy") if m in has), "dice")
+
+
+def _box(name: str, style: int, row: Sequence[float]) -> Series:
+    """The median and the middle half of a row of quantiles, each arm at its own place."""
+    place = (float(style + 1),)
+    return Series(name, style, place, (row[5],), (row[4],), (row[6],), place, place)
+
+
+def _line(name: str, style: int, points: Sequence[tuple[float, object]]) -> Series:
+    kept = [(x, y.mean if isinstance(y, Estimate) else y) for x, y in points if isinstance(y, Estimate | float | int)]
+    return Series(name, style, tuple(x for x, _ in kept), tuple(float(y) for _, y in kept))

@@ -1,0 +1,1 @@
+"""Recorded rounds of any engine: their format, how they are read, checked and attacked."""

@@ -1,0 +1,1 @@
+"""Charts as plain data, and how they are drawn."""

@@ -1,0 +1,1 @@
+"""Images that attacks rebuilt."""

@@ -1,0 +1,1 @@
+"""The page: one HTML file in plain sentences, cards and tables."""

@@ -1,0 +1,125 @@
+"""The page of a recording: what was recorded, what the rounds show, what attacks got. One file, no network."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from leakline.recordings.checks import check_recording
+from leakline.recordings.recording import Recording
+from leakline.study.store import read_json, write_atomically
+from leakline.text import number, tidy
+
+FINDINGS = "findings.json"
+MOST_IMAGES = 40
+MOST_ROUNDS = 200
+
+
+def build_recording_report(root: Path, out: Path | None = None, shareable: bool = False) -> Path:
+    """Write the report of a recording to ``out`` (default: ``report.html`` in it) and say where it is."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+
+    from leakline import __version__
+
+    recording = Recording(root)
+    environment = Environment(
+        loader=PackageLoader("leakline.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True,
+    )  # fmt: skip
+    environment.filters["clean"] = tidy
+    style = (files("leakline.report") / "templates" / "page.css").read_text(encoding="utf-8").strip()
+    findings, claimed = _findings(recording)
+    pictures = sorted((root / "media").glob("*.png"))
+    page = environment.get_template("recording.html.jinja").render(
+        name=root.absolute().name, version=__version__, style=Markup(style), policy=_policy(style),
+        about=_about(recording), findings=findings, claimed=claimed, attacks=_attacks(recording),
+        rounds=[_round(r) for r in recording.records()[:MOST_ROUNDS]],
+        images=[] if shareable else [_image(p) for p in pictures[:MOST_IMAGES]],
+        left_out=len(pictures) if shareable else 0,
+    )  # fmt: skip
+    target = out if out is not None else root / "report.html"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(target, page.encode("utf-8", "replace"))
+    return target
+
+
+def _about(recording: Recording) -> list[tuple[str, str]]:
+    layout, held = recording.layout(), recording.indices()
+    clients = {c for r in recording.records() for c in r.get("cohort", ())}
+    known = ", ".join(f"{k} {v}" for k, v in recording.known.items()) or "nothing was said"
+    found = [
+        ("trained by", recording.engine),
+        ("seen from", f"the {recording.seat}'s seat"),
+        ("rounds kept", f"{len(held)} of {len(recording.records())} (first {held[0]}, last {held[-1]})"),
+        ("clients", str(len(clients))),
+        ("values that travel", f"{layout.size:,} in {len(layout.entries)} arrays, {len(layout.buffers)} not trained"),
+        ("local plan, as known", known),
+    ]
+    return found + ([("not recorded", ", ".join(recording.left_out))] if recording.left_out else [])
+
+
+def _findings(recording: Recording) -> tuple[list[dict[str, Any]], str]:
+    """What `leakline audit` found, or what can be said without any claim."""
+    path = recording.path / FINDINGS
+    if path.is_file():
+        stored = read_json(path)
+        claims = stored.get("claimed")
+        said = {k: v for k, v in claims.items() if v is not None} if isinstance(claims, dict) else {}
+        found = stored.get("findings")
+        rows = [
+            {k: str(one.get(k, "")) for k in ("check", "verdict", "text")}
+            for one in (found if isinstance(found, list) else [])
+            if isinstance(one, dict)
+        ]
+        return rows, ", ".join(f"{k} {v}" for k, v in said.items()) or "none"
+    return [one.as_dict() for one in check_recording(recording)], "none"
+
+
+def _attacks(recording: Recording) -> list[dict[str, str]]:
+    found = []
+    for line in recording.run.attacks():
+        if line.get("measure") == "none":
+            continue
+        value, low, high = line.get("value"), line.get("low"), line.get("high")
+        span = f" [{number(low, 3)}, {number(high, 3)}]" if _real(low) and _real(high) else ""
+        found.append(
+            {
+                "by": str(line.get("by", "")),
+                "round": str(line.get("round", "")),
+                "client": str(line.get("client", "")),
+                "measure": str(line.get("measure", "")),
+                "value": (number(value, 3) if _real(value) else "") + span,
+                "chance": number(line["chance"], 3) if _real(line.get("chance")) else "",
+                "note": str(line.get("note", "")),
+            }
+        )
+    return found
+
+
+def _round(record: dict[str, Any]) -> dict[str, str]:
+    metrics = record.get("metrics", {})
+    return {
+        "round": str(record.get("round", "")),
+        "clients": str(len(record.get("cohort", ()))),
+        "dropped": "; ".join(f"{c}: {r}" for c, r in record.get("dropped", ())),
+        "kept": str(record.get("left_out") or f"{len(record.get('kept', ()))} files"),
+        "figures": ", ".join(f"{k} {number(v, 3)}" for k, v in metrics.items() if _real(v)),
+    }
+
+
+def _real(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _image(path: Path) -> dict[str, str]:
+    # The name decides nothing; what is inside is shown as an image or not at all.
+    return {"name": path.stem, "source": "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode()}
+
+
+def _policy(style: str) -> str:
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    return f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"

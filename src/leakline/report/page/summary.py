@@ -1,0 +1,124 @@
+"""The whole study in one table for the first screen: every defence's promise, what attacks got, what it cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from leakline.cards import Promise
+from leakline.cards import number as epsilon_text
+from leakline.report.page.cost import headline_name, lost_text, utility_text
+from leakline.report.page.words import right_at_most, settings_of, verdict_of
+from leakline.results.pooled import Leak, Pooled, Setting, comparable, rebuilt
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What a reader sees, a softer second line, and what the column is sorted by."""
+
+    text: str
+    more: str = ""
+    key: str = ""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One defence."""
+
+    defence: str
+    verdict: str
+    limit: Cell
+    attack: Cell
+    utility: Cell
+    undefended: bool = False
+
+
+@dataclass(frozen=True)
+class Summary:
+    """All defences; ``several`` says that some rows stand for more than one setting and show the worst."""
+
+    lines: tuple[Line, ...]
+    measure: str
+    several: bool
+
+
+def summary(pooled: Pooled) -> Summary:
+    """Every defence with finished runs, in the order of the study."""
+    groups = [(d, settings_of(pooled, d)) for d in pooled.defences]
+    lines = [
+        Line(
+            d, verdict_of(found), _limit(found), _attack(found), _utility(pooled, found),
+            all(s.undefended for s in found),
+        )
+        for d, found in groups if found
+    ]  # fmt: skip
+    return Summary(tuple(lines), headline_name(pooled), any(len(found) > 1 for _, found in groups))
+
+
+def _limit(settings: Sequence[Setting]) -> Cell:
+    """The weakest promise over settings, of each the best that speaks for the whole."""
+    best = [min(s.card.leading, key=_epsilon, default=None) for s in settings]
+    weakest = max((p for p in best if p is not None), key=_epsilon, default=None)
+    if weakest is None or None in best or weakest.epsilon is None or _epsilon(weakest) == math.inf:
+        return Cell("no limit", key="101")
+    text = f"{right_at_most(weakest)} of 100 times"
+    right = 50 * (1 + (weakest.advantage if weakest.advantage is not None else 1.0))
+    return Cell(text, f"epsilon {epsilon_text(weakest.epsilon)}, for one {weakest.unit}", f"{right:.6f}")
+
+
+def _epsilon(promise: Promise) -> float:
+    return promise.epsilon if promise.epsilon is not None else math.inf
+
+
+def _attack(settings: Sequence[Setting]) -> Cell:
+    """The attack that got furthest; what an audit proved stands below it."""
+    found = [s.worst for s in settings if s.worst is not None]
+    bounds = [high for s in settings for measure, _, _, high, _ in s.measured if measure.split(":")[0] == "epsilon"]
+    audit = f"an audit proved epsilon ≥ {epsilon_text(max(bounds))}" if bounds else ""
+    audit = "an audit found no noise at all" if bounds and math.isinf(max(bounds)) else audit
+    worst = max(found, key=lambda leak: (leak.chance == 0.5, leak.estimate.mean - (leak.chance or 0.0)), default=None)
+    image = rebuilt(settings)
+    if image is not None and (worst is None or worst.chance != 0.5):
+        guess = f"a guess without the update: {image.guess:.2f}"
+        whole = f"mean of all attacked there {image.mean.estimate.mean:.2f}" if image.client else ""
+        more = "; ".join(text for text in (_sure(image.mean) if not whole else image.by, guess, whole, audit) if text)
+        return Cell(f"images at SSIM {image.ssim:.2f}{_of(image.client)}", more, f"{image.ssim:.6f}")
+    if worst is None or not _readable(worst, bool(audit)):
+        tried = any(s.leaks for s in settings)
+        return Cell(audit[:1].upper() + audit[1:] or ("see the tables" if tried else "none was tried"))
+    figures = sum(len(comparable(s.leaks)) for s in settings)
+    many = f"the highest of {figures} figures" if figures > 4 else ""
+    more = "; ".join(text for text in (_sure(worst), many, audit) if text)
+    mean = worst.estimate.mean
+    if worst.chance == 0.5:
+        return Cell(f"right {100 * mean:.0f} of 100 times", more, f"{100 * mean:.6f}")
+    return Cell(f"{worst.measure} {mean:.2f}, by chance {worst.chance:.2g}", more, f"{mean:.6f}")
+
+
+def _of(client: str) -> str:
+    return f" ({client})" if client else ""
+
+
+def _readable(leak: Leak, audited: bool) -> bool:
+    """Whether a figure says something by itself: a yes-or-no question, or a share where no audit says it better."""
+    if leak.chance == 0.5:
+        return True
+    return not audited and leak.chance is not None and 0 < leak.chance < 1 and 0 <= leak.estimate.mean <= 1
+
+
+def _sure(leak: Leak) -> str:
+    low, high = leak.interval
+    if low is None or high is None or leak.is_chance is None:
+        return leak.by
+    scale = 100 if leak.chance == 0.5 else 1
+    ends = f"{scale * max(low, 0):.{0 if scale > 1 else 2}f} to {scale * min(high, 1):.{0 if scale > 1 else 2}f}"
+    return f"{leak.by}, {ends}{': cannot be told from guessing' if leak.is_chance else ''}"
+
+
+def _utility(pooled: Pooled, settings: Sequence[Setting]) -> Cell:
+    means = [s.utility.mean for s in settings if s.utility is not None]
+    if not means or not pooled.headline:
+        return Cell("not measured")
+    lost = "" if all(s.undefended for s in settings) else lost_text(pooled, settings)
+    return Cell(utility_text(pooled, settings), lost, f"{sum(means) / len(means):.6f}")

@@ -1,0 +1,1 @@
+"""Tables as plain data, and the forms that they are written in."""

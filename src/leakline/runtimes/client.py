@@ -1,0 +1,185 @@
+"""The client's side of a federation: one turn, from the order that arrives to the updates that may leave."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from leakline.bench.ragged import GROUP, fits_ragged, train_ragged
+from leakline.bench.training import Bench, Job, Loss, Plan, Trained, fits_together, train, train_together
+from leakline.defences import Defence
+from leakline.federation import Federation
+from leakline.messages import Dropped, Memory, Order, Turn, Update
+from leakline.randomness import Stream
+from leakline.weights import Layout, Weights
+
+TOGETHER = 25
+"""How many small clients train in one vectorised pass. Part of the arithmetic, so not a matter of workers."""
+MANY_PARTS = 6
+"""From so many parts on, sub-clients of a small model train in one pass: with four it gains nothing or costs (measured
+in benchmarks/intermediaries.py). Part of the arithmetic too."""
+
+
+def answer(federation: Federation, bench: Bench, order: Order, memory: Memory) -> list[Update]:
+    """One client's turn, the only client-side entry: train (or evaluate) and return what may leave."""
+    return answer_many(federation, bench, [(order, memory)])[0]
+
+
+def answer_many(federation: Federation, bench: Bench, turns: Sequence[tuple[Order, Memory]]) -> list[list[Update]]:
+    """The turns of several clients, trained together where that computes the same thing faster."""
+    if len(turns) > 1 and federation.batches:
+        return [answer_many(federation, bench, [turn])[0] for turn in turns]
+    if turns and turns[0][0].kind == "evaluate":
+        return [[_evaluate(federation, bench, order, memory)] for order, memory in turns]
+    jobs = [_jobs(federation, bench, order, memory) for order, memory in turns]
+    most = max((len(part) for part in jobs), default=1)
+    alone = turns[0] if len(turns) == 1 else None
+    trained = _train(federation, bench, [job for part in jobs for job in part], alone, most)
+    results, at = [], 0
+    for (order, memory), parts in zip(turns, jobs, strict=True):
+        results.append(_finish(federation, order, memory, parts, trained[at : at + len(parts)]))
+        at += len(parts)
+    return results
+
+
+def answer_safely(
+    federation: Federation, bench: Bench, turns: Sequence[tuple[Order, Memory]]
+) -> Iterator[Update | Dropped]:
+    """The turns of several clients; one whose code raises is dropped, and the others do not suffer for it."""
+    try:
+        for updates in answer_many(federation, bench, turns):
+            yield from updates
+    except Exception as error:  # a client's model or data may raise anything
+        if len(turns) == 1:
+            yield Dropped(turns[0][0].client, reason_of(error))
+            return
+        for turn in turns:
+            yield from answer_safely(federation, bench, [turn])
+
+
+def local_weights(federation: Federation, bench: Bench, order: Order, memory: Memory) -> Weights:
+    """What a client starts from: the weights sent, and the layers that it keeps to itself."""
+    if federation.wire == federation.layout:
+        return order.weights
+    private = federation.layout.only(lambda name: not federation.shares(name))
+    kept = memory.get("private")
+    own = Weights(private, kept) if kept is not None else bench.initial.only(lambda n: not federation.shares(n))
+    return (order.weights | own).arranged(federation.layout)
+
+
+def _jobs(federation: Federation, bench: Bench, order: Order, memory: Memory) -> list[Job]:
+    client = federation.clients[order.client]
+    if len(client.train) == 0:
+        raise ValueError("it has no examples")
+    start = local_weights(federation, bench, order, memory)
+    parts = None
+    for place, defence in enumerate(federation.defences):
+        turn = federation.turn(place, order.round, order.client, memory)
+        parts = defence.split(len(client.train), order, turn) or parts
+    if parts is None:
+        return [Job(start, client.train, Stream(federation.seed, order.round, order.client, "train"), order.round)]
+    return [
+        Job(
+            start,
+            client.train.take(rows),
+            Stream(federation.seed, order.round, order.client, f"train/{i}"),
+            order.round,
+        )
+        for i, rows in enumerate(parts)
+    ]
+
+
+def _train(
+    federation: Federation, bench: Bench, jobs: Sequence[Job], alone: tuple[Order, Memory] | None, parts: int
+) -> list[Trained]:
+    plan = federation.local_plan if alone is None else federation.plan_of(alone[0].client)
+    for place, defence in enumerate(federation.defences):
+        if type(defence).gradient is not Defence.gradient:
+            if alone is None:
+                raise RuntimeError("a stack that forms its own gradients trains its clients one by one")
+            order, memory = alone
+            trained = []
+            for part, job in enumerate(jobs):
+                turn = federation.turn(place, order.round, order.client, memory)
+                if len(jobs) > 1:
+                    turn = replace(turn, party=f"{order.client}/{part}")
+                gradient = partial(_gradient, defence, federation.objective.loss, turn)
+                trained.append(train(bench, job, plan, gradient, defence.batches(len(job.data), plan, turn)))
+            return trained
+    if parts > 1:
+        return [
+            t
+            for at in range(0, len(jobs), GROUP)
+            for t in _train_parts(federation, bench, jobs[at : at + GROUP], parts, plan)
+        ]
+    equal = len({len(job.data) for job in jobs}) == 1
+    if len(jobs) > 1 and equal and federation.together == "auto" and fits_together(bench, plan):
+        return [
+            t for at in range(0, len(jobs), TOGETHER) for t in train_together(bench, jobs[at : at + TOGETHER], plan)
+        ]
+    if len(jobs) > 1 and federation.together == "auto" and fits_ragged(bench, plan, [len(job.data) for job in jobs]):
+        return train_ragged(bench, jobs, plan)
+    return [train(bench, job, plan) for job in jobs]
+
+
+def _train_parts(federation: Federation, bench: Bench, jobs: Sequence[Job], parts: int, plan: Plan) -> list[Trained]:
+    """Sub-clients: vectorised where they are many and a step is too small to fill a core, else one after another."""
+    sizes = [len(job.data) for job in jobs]
+    if parts >= MANY_PARTS and federation.together == "auto" and fits_ragged(bench, plan, sizes):
+        return train_together(bench, jobs, plan) if len(set(sizes)) == 1 else train_ragged(bench, jobs, plan)
+    return [train(bench, job, plan) for job in jobs]
+
+
+def _gradient(defence: Defence, loss: Loss, turn: Turn, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    return defence.gradient(model, x, y, loss, turn)
+
+
+def _finish(
+    federation: Federation, order: Order, memory: Memory, jobs: Sequence[Job], trained: Sequence[Trained]
+) -> list[Update]:
+    if federation.wire != federation.layout:
+        # With several parts the private layers are their mean, weighted by examples.
+        total = sum(len(job.data) for job in jobs)
+        own = [
+            (job.start + t.change).only(lambda n: not federation.shares(n)).vector
+            for job, t in zip(jobs, trained, strict=True)
+        ]
+        memory["private"] = sum(
+            (v * (len(job.data) / total) for v, job in zip(own, jobs, strict=True)), torch.zeros_like(own[0])
+        )
+    updates = []
+    for part, (job, result) in enumerate(zip(jobs, trained, strict=True)):
+        update = Update(
+            order.client,
+            result.change.only(federation.shares),
+            len(job.data),
+            result.steps,
+            {"loss": result.loss},
+            part,
+        )
+        for place, defence in enumerate(federation.defences):
+            party = order.client if len(jobs) == 1 else f"{order.client}/{part}"
+            turn = federation.turn(place, order.round, order.client, memory)
+            update = defence.release(update, replace(turn, party=party))
+        updates.append(update)
+    return updates
+
+
+def _evaluate(federation: Federation, bench: Bench, order: Order, memory: Memory) -> Update:
+    client = federation.clients[order.client]
+    data = client.test if client.test is not None else client.train
+    outputs = bench.outputs(local_weights(federation, bench, order, memory), data)
+    figures = federation.objective.summary(outputs, data.y, data.groups)
+    return Update(order.client, Weights(Layout(()), torch.zeros(0)), len(data), 0, figures)
+
+
+def reason_of(error: BaseException) -> str:
+    """Why a client failed, in one line and without paths (they may name patients)."""
+    text = str(error).strip().splitlines()[0] if str(error).strip() else ""
+    text = re.sub(r"'[^']*[\\/][^']*'|\"[^\"]*[\\/][^\"]*\"", "<path>", f"raised {type(error).__name__}: {text}")
+    return re.sub(r"(?:[A-Za-z]:)?[\\/][^\s'\"]+", "<path>", text)[:200]
