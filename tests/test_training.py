@@ -11,6 +11,8 @@ from torch.nn import functional
 
 import tiny
 from leakline.bench.training import Bench, Job, Plan, fits_together, train, train_together
+from leakline.data.base import Data
+from leakline.models.residual import ResNet
 from leakline.randomness import Stream
 from leakline.weights import read
 
@@ -190,3 +192,14 @@ def test_a_plan_that_makes_no_sense_is_refused(wrong):
 @pytest.mark.parametrize(("index", "rate"), [(0, 1.0), (4, 1.0), (5, 0.5), (10, 0.25)])
 def test_the_rate_falls_in_steps(index, rate):
     assert Plan(learning_rate=1.0, decay_every=5, decay=0.5).rate(index) == rate
+
+
+@pytest.mark.parametrize("width", [4, 8])
+def test_a_narrow_strided_shortcut_is_not_laid_out_channels_last(width):
+    """oneDNN's AVX2 kernel for it writes beyond its buffers: the process would die of a damaged heap."""
+    bench = bench_of(lambda: ResNet(width=width).build((1, 16, 16), 3))
+    assert bench.images == (width >= 8)
+    images = Data(torch.rand(8, 1, 16, 16), torch.arange(8) % 3)
+    job = Job(bench.initial, images, STREAM, 0)
+    for _ in range(30):
+        assert train(bench, job, Plan(batch=4)).change.vector.isfinite().all()
