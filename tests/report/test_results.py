@@ -11,7 +11,9 @@ import pytest
 from scipy import stats
 
 from leakline.errors import StoreError
-from leakline.results.frames import estimate, missing, results, summary
+from leakline.results import read
+from leakline.results.estimate import estimate
+from leakline.results.frame import summary
 
 
 def frame(rows):
@@ -72,7 +74,7 @@ def test_unfinished_runs_do_not_count():
 
 
 def test_results_hold_every_line_of_the_store(made):
-    found = results(made)
+    found = read(made).frame
     lines = [
         json.loads(line)
         for run in (made / "runs").iterdir()
@@ -85,7 +87,7 @@ def test_results_hold_every_line_of_the_store(made):
     assert set(found["by"]) == {"utility", "loss-threshold"}
     leak = summary(found, "loss-threshold.auc", by=["defence"])
     assert list(leak["seeds"]) == [2, 2]
-    assert missing(made) == []
+    assert read(made).missing == []
 
 
 def test_what_is_missing_is_named(root, edit):
@@ -97,42 +99,42 @@ def test_what_is_missing_is_named(root, edit):
     edit(root / "study.json", damage)
     last = json.loads((root / "study.json").read_text())["cells"][3]["run"]
     (root / "runs" / last / "end.json").unlink()
-    whats = [m.what for m in missing(root)]
+    whats = [m.what for m in read(root).missing]
     assert whats == ["not run", "failed", "unreadable", "unfinished after 2 of 2 rounds"]
-    assert set(results(root)["status"]) == {"unfinished"}
+    assert set(read(root).frame["status"]) == {"unfinished"}
 
 
 def test_an_attack_that_did_not_meet_a_run_is_missing(root):
-    run = results(root)["run"].iloc[0]
+    run = read(root).frame["run"].iloc[0]
     (root / "runs" / run / "attacks.jsonl").unlink()
-    assert [(m.what, m.run) for m in missing(root)] == [("no reading of loss-threshold", run)]
+    assert [(m.what, m.run) for m in read(root).missing] == [("no reading of loss-threshold", run)]
 
 
 def test_garbage_lines_are_left_out(root):
-    run = results(root)["run"].iloc[0]
-    before = len(results(root))
+    run = read(root).frame["run"].iloc[0]
+    before = len(read(root).frame)
     with open(root / "runs" / run / "readings.jsonl", "a") as file:
         file.write('5\n{"measure": 3, "value": 1}\n{"measure": "x", "value": "y"}\n{"measure": "x", "va')
     (root / "runs" / run / "end.json").write_text("{")
-    found = results(root)
+    found = read(root).frame
     assert set(found.loc[found["run"] == run, "status"]) <= {"unreadable"}
     assert len(found) < before
 
 
 def test_an_attack_with_new_settings_replaces_the_old_one(root, edit):
     edit(root / "study.json", lambda grid: [cell.update(attacks=["loss-threshold-other"]) for cell in grid["cells"]])
-    run = results(root)["run"].iloc[0]
+    run = read(root).frame["run"].iloc[0]
     path = root / "runs" / run / "attacks.jsonl"
     line = json.loads(path.read_text().splitlines()[0])
     with open(path, "a") as file:
         file.write(json.dumps({**line, "value": 0.77, "attack": "loss-threshold-other"}) + "\n")
-    mine = results(root).query("run == @run and by == 'loss-threshold'")
+    mine = read(root).frame.query("run == @run and by == 'loss-threshold'")
     assert list(mine["value"]) == [0.77]
 
 
 def test_a_store_of_another_format_is_refused(root, edit):
     edit(root / "study.json", lambda grid: grid.update(format=99))
     with pytest.raises(StoreError, match="format 99"):
-        results(root)
+        read(root)
     with pytest.raises(StoreError, match="not a run directory"):
-        results(root.parent)
+        read(root.parent)

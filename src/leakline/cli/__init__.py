@@ -138,6 +138,7 @@ def run(
 ) -> None:
     """Train what is missing, attack, measure, report. The same command goes on after an interruption."""
     from leakline.report.page.build import build_report
+    from leakline.results import read
     from leakline.study.lab import card_of, run_study
     from leakline.study.spec import load
 
@@ -169,12 +170,13 @@ def run(
                     card = card_of(outcome.run, outcome.cell.name)
                     broken |= bool(card.broken)
                     print_card(card)
-    page = build_report(root)
+    results = read(root)
+    page = build_report(results)
     out.print(f"\n{len(loaded.cells) - failures} of {len(loaded.cells)} cells done; report: {page}")
     if broken:
         err.print("a measured bound exceeds its promise: see the card")
         raise typer.Exit(3)
-    cli_decide.gate(root, fail_if)
+    cli_decide.gate(results, fail_if)
     if failures:
         raise typer.Exit(1)
 
@@ -285,16 +287,20 @@ def report(
         out.print(str(cli_recorded.report_recording(directory, output, shareable or not images, fail_if)))
         return
     from leakline.report.page.build import build_report
+    from leakline.results import read
 
-    out.print(str(build_report(directory, output, shareable, images)))
-    cli_decide.gate(directory, fail_if)
+    results = read(directory)
+    out.print(str(build_report(results, output, shareable, images)))
+    cli_decide.gate(results, fail_if)
 
 
 @app.command()
 def export(
     directory: Annotated[Path, typer.Argument(help="What `leakline run` wrote.")],
     table: Annotated[str, typer.Option(help="Which table; `leakline list tables` names them; or all.")] = "utility",
-    figure: Annotated[str, typer.Option(help="A figure instead: clients, curves, promises, roc or tradeoff.")] = "",
+    figure: Annotated[
+        str, typer.Option(help="A figure instead: clients, curves, promises, roc, tradeoff, or a paper's.")
+    ] = "",
     form: Annotated[
         str, typer.Option("--format", help="csv, latex, markdown, text or parquet; of a figure, svg or png.")
     ] = "markdown",
@@ -303,21 +309,26 @@ def export(
     ] = None,
 ) -> None:
     """A table or figure of a run in the form that a paper, a sheet or a script takes."""
+    from leakline.results import read
+
+    results = read(directory)
     if figure:
         from leakline.report.charts.menu import save
 
-        for path in save(directory, figure, output or Path("."), "svg" if form == "markdown" else form):
+        for path in save(results, figure, output or Path("."), "svg" if form == "markdown" else form):
             out.print(str(path))
         return
-    from leakline.report.tables.menu import TABLES, render, save_all
+    from leakline.report.tables.menu import every_table, render, save_all
+
+    tables = every_table()
 
     if table == "all":
-        for path in save_all(directory, form, output or Path(".")):
+        for path in save_all(results, form, output or Path(".")):
             out.print(str(path))
         return
-    if table not in TABLES:
-        raise LeaklineError(f"there is no table {table!r}", fix=f"one of: {', '.join(sorted(TABLES))}")
-    rendered = render(TABLES[table](directory), form)
+    if table not in tables:
+        raise LeaklineError(f"there is no table {table!r}", fix=f"one of: {', '.join(sorted(tables))}")
+    rendered = render(tables[table](results), form)
     if isinstance(rendered, bytes) and output is None:
         raise LeaklineError(f"{form} is not text", fix="give a file: -o table.parquet")
     if output is None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from leakline.cards import Card
     from leakline.decide.choose import Candidate
     from leakline.decide.compare import Pair
-    from leakline.results.pooled import Pooled
+    from leakline.results import Results
 
 FailIf = Annotated[
     list[str],
@@ -38,12 +38,12 @@ def check_conditions(conditions: Sequence[str], attacks: Iterable[str]) -> None:
         check_attacks([read_limit(text) for text in conditions], attacks)
 
 
-def gate(root: Path, conditions: Sequence[str]) -> None:
-    """End with exit code 4 if a condition is true of a finished cell of a run directory."""
+def gate(results: Results, conditions: Sequence[str]) -> None:
+    """End with exit code 4 if a condition is true of a finished cell."""
     if conditions:
         from leakline.decide.limits import places_of
 
-        _stop(conditions, places_of(_pooled(root)))
+        _stop(conditions, places_of(results))
 
 
 def gate_cards(cards: Sequence[Card], conditions: Sequence[str]) -> None:
@@ -98,15 +98,17 @@ def compare(
 
 def _within(root: Path, left: str, right: str) -> list[Pair]:
     from leakline.decide.compare import find_setting, pair
+    from leakline.results import read
 
-    pooled = _pooled(root)
-    return [pair(left, find_setting(pooled, left), right, find_setting(pooled, right))]
+    results = read(root)
+    return [pair(left, find_setting(results, left), right, find_setting(results, right))]
 
 
 def _between(left: Path, right: Path) -> list[Pair]:
     from leakline.decide.compare import matching, pair
+    from leakline.results import read
 
-    a, b = _pooled(left), _pooled(right)
+    a, b = read(left), read(right)
     found = matching(a, b)
     if not found:
         raise LeaklineError(
@@ -158,20 +160,21 @@ def choose(
     from leakline.cli import out
     from leakline.decide.choose import choose as rank
     from leakline.decide.limits import read_limit
+    from leakline.results import read
 
     limits = [read_limit(t, ("<=", "<")) for t in at_most] + [read_limit(t, (">=", ">")) for t in at_least]
     if not limits:
         raise LeaklineError(
             "no limit was given", fix='for example --max "loss-threshold.auc<=0.55" --min "accuracy>=0.85"'
         )
-    pooled = _pooled(_root(target))
-    if not pooled.settings:
-        raise LeaklineError("no cell of this study is finished", pooled.study.name, "run it first")
-    ranked = rank(pooled, limits)
+    results = read(_root(target))
+    if not results.settings:
+        raise LeaklineError("no cell of this study is finished", results.name, "run it first")
+    ranked = rank(results, limits)
     if as_json:
         out.print_json(json.dumps([_plain(c) for c in ranked], allow_nan=False))
     else:
-        _advise(ranked, [str(limit) for limit in limits], len(pooled.missing))
+        _advise(ranked, [str(limit) for limit in limits], len(results.missing))
     if not ranked[0].kept:
         raise typer.Exit(4)
 
@@ -233,13 +236,6 @@ def _root(target: str) -> Path:
 
     find(target)
     return Path("runs") / load(target).name
-
-
-def _pooled(root: Path) -> Pooled:
-    from leakline.results.pooled import pool
-    from leakline.results.stored import read_study
-
-    return pool(read_study(root))
 
 
 def register(app: typer.Typer) -> None:

@@ -93,10 +93,10 @@ class Study:
         return root
 
     def results(self, out: str | Path = "") -> pandas.DataFrame:
-        """Every number of a run directory (default: runs/NAME), one row each: see `leakline.results.frames`."""
-        from leakline.results.frames import results
+        """Every number of a run directory (default: runs/NAME), one row each: see `leakline.results.frame`."""
+        from leakline.results import read
 
-        return results(Path(out) if out else Path("runs") / self.name)
+        return read(Path(out) if out else Path("runs") / self.name).frame
 
     def _repr_html_(self) -> str:
         labels = list(dict.fromkeys(label for cell in self.cells for label in cell.labels))
