@@ -22,11 +22,6 @@ PLAN = tuple(f.name for f in dataclasses.fields(Plan))
 RESTORE = "restore the file, or record the federation again"
 
 
-def is_recording(path: Path) -> bool:
-    """Whether a directory is a recording (and not a study's results)."""
-    return (path / "recording.json").is_file()
-
-
 def folder_name(index: int) -> str:
     """The folder of a round."""
     return f"round-{index:04d}"

@@ -29,6 +29,7 @@ from leakline.bench.training import Plan
 from leakline.data.names import printable
 from leakline.errors import StoreError
 from leakline.messages import Dropped, Round, Update
+from leakline.recordings import is_recording
 from leakline.recordings.format import (
     FORMAT,
     PLAN,
@@ -40,7 +41,6 @@ from leakline.recordings.format import (
     file_name,
     finite,
     folder_name,
-    is_recording,
     is_size,
     json_or_none,
     layout_of,
@@ -49,8 +49,6 @@ from leakline.recordings.format import (
 )
 from leakline.study.store import Run, append, read_json, write_atomically
 from leakline.weights import Layout, Weights
-
-__all__ = ["FORMAT", "VERSION", "Recorder", "Recording", "is_recording"]
 
 Seat = Literal["server", "client"]
 
