@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
-import platform
 import sys
 from pathlib import Path
 
@@ -25,6 +23,8 @@ def doctor() -> None:
 
 def installation() -> tuple[list[tuple[str, str]], bool]:
     """What this installation is made of, and whether it can work."""
+    import importlib.metadata
+    import platform
     import shutil
 
     import torch

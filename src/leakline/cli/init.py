@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
 from pathlib import Path
 from typing import Annotated
 
@@ -17,6 +16,8 @@ OWN = {"study.toml": "own.toml", "model.py": "model.py.txt"}
 
 def start(name: str, own: bool, where: Path) -> list[Path]:
     """Write the files of a new study into ``where / name`` and say which; nothing is ever overwritten."""
+    from importlib.resources import files
+
     from leakline.data.names import is_safe
 
     if not is_safe(name):
