@@ -18,7 +18,7 @@ def start(name: str, own: bool, where: Path) -> list[Path]:
     """Write the files of a new study into ``where / name`` and say which; nothing is ever overwritten."""
     from importlib.resources import files
 
-    from leakline.data.names import is_safe
+    from leakline.names import is_safe
 
     if not is_safe(name):
         raise LeaklineError(

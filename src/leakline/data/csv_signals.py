@@ -10,9 +10,9 @@ import numpy as np
 
 from leakline.data.base import Dataset
 from leakline.data.guard import CSV_BYTES, reading
-from leakline.data.names import natural, printable
 from leakline.data.signals import Normalise, Recordings, windowed
 from leakline.errors import DataError
+from leakline.names import natural, printable
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from leakline.data.base import Client, Data, Dataset, Kind, Task
-from leakline.data.names import is_safe
 from leakline.errors import DataError
+from leakline.names import is_safe
 
 
 @dataclass(frozen=True)

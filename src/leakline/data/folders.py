@@ -12,9 +12,9 @@ import torch
 from leakline.data.base import Data, Dataset
 from leakline.data.guard import folder_of, reading
 from leakline.data.images import SUFFIXES, channels_first, decode_many
-from leakline.data.names import natural, printable
 from leakline.data.split import subset
 from leakline.errors import DataError
+from leakline.names import natural, printable
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ import torch
 from leakline.data.base import Data
 from leakline.data.guard import child, labels_within, lengths_agree, read_npz
 from leakline.data.images import channels_first, decode_many, resize
-from leakline.data.names import printable
 from leakline.data.split import subset
 from leakline.errors import DataError
+from leakline.names import printable
 
 VARIABLE = "LEAKLINE_DATA"
 Arrays = dict[str, np.ndarray]

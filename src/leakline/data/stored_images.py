@@ -10,11 +10,11 @@ import numpy as np
 
 from leakline.data.base import Data, Dataset
 from leakline.data.guard import labels_within, lengths_agree, npz_names, read_npz
-from leakline.data.names import printable
 from leakline.data.split import stream, subset
 from leakline.data.stored import Encoded, StoredImages, names_of, pixels, train_and_test
 from leakline.data.tables import TEST, TRAIN
 from leakline.errors import DataError
+from leakline.names import printable
 
 DIGIT_NAMES = tuple(str(d) for d in range(10))
 

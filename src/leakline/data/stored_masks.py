@@ -11,10 +11,10 @@ import torch
 from leakline.data.base import Data, Dataset, Trait
 from leakline.data.guard import labels_within, lengths_agree, read_npz
 from leakline.data.images import channels_first, resize, resize_masks
-from leakline.data.names import printable
 from leakline.data.split import subset
 from leakline.data.stored import StoredImages, names_of, pixels
 from leakline.errors import DataError
+from leakline.names import printable
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ import numpy as np
 
 from leakline.data.base import Dataset
 from leakline.data.guard import labels_within, lengths_agree, read_npz
-from leakline.data.names import printable
 from leakline.data.signals import Normalise, Recordings, body_traits, pick_channels, windowed
 from leakline.data.stored import Stored, names_of
 from leakline.errors import DataError
+from leakline.names import printable
 
 SUBJECT_ARRAYS = ("subj_code", "subj_weight", "subj_height", "subj_age", "subj_gender")
 

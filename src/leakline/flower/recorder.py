@@ -20,11 +20,11 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
 from leakline.bench.training import Plan
-from leakline.data.names import printable
 from leakline.errors import LeaklineError
 from leakline.flower.wrap.around import Around
 from leakline.flower.wrap.bridge import EXAMPLES, Bridge, finite_figures, model_arrays, node_name
 from leakline.messages import Dropped, Round, Update
+from leakline.names import printable
 from leakline.recordings.recording import Recorder
 from leakline.runtimes.client import reason_of
 from leakline.weights import Weights

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from leakline.bench.training import Plan
-from leakline.data.names import is_safe
 from leakline.errors import StoreError
+from leakline.names import is_safe
 from leakline.study.store import write_atomically
 from leakline.weights import Entry, Layout, Weights
 

@@ -26,9 +26,9 @@ import torch
 from torch import Tensor
 
 from leakline.bench.training import Plan
-from leakline.data.names import printable
 from leakline.errors import StoreError
 from leakline.messages import Dropped, Round, Update
+from leakline.names import printable
 from leakline.recordings import is_recording
 from leakline.recordings.format import (
     FORMAT,

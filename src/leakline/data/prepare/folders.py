@@ -10,9 +10,9 @@ from leakline.data.csv_signals import need, read_csv
 from leakline.data.folders import Entry, entries, images_in, text
 from leakline.data.guard import folder_of, reading
 from leakline.data.images import decode_many
-from leakline.data.names import printable
 from leakline.data.prepare.write import all_or_error, joined, strings, write_npz
 from leakline.errors import DataError
+from leakline.names import printable
 
 GRADES = ("MildDemented", "ModerateDemented", "NonDemented", "VeryMildDemented")
 SIZE = 128

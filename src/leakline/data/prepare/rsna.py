@@ -11,10 +11,10 @@ import numpy as np
 from leakline.data.csv_signals import need, read_csv
 from leakline.data.guard import folder_of, reading
 from leakline.data.images import SUFFIXES, decode_many
-from leakline.data.names import is_safe, printable
 from leakline.data.prepare.write import all_or_error, strings, write_npz
 from leakline.data.split import stream
 from leakline.errors import DataError, RuntimeMissing
+from leakline.names import is_safe, printable
 
 SIZE = 224
 SLICES = 25_000  # as many as the paper uses, half of them with haemorrhage

@@ -14,10 +14,10 @@ from typing import Any
 from flwr.app import ArrayRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
-from leakline.data.names import printable
 from leakline.errors import ClientLost, StudyError
 from leakline.flower.transport.wire import answers_of, arrays, head_of, order_head, record
 from leakline.messages import Dropped, Order, Update
+from leakline.names import printable
 
 REASONS = {
     1: "its node cannot load the app",

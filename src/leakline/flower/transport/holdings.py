@@ -15,9 +15,9 @@ from typing import Any
 
 from leakline.data import DATASETS, Client, Data, Dataset, is_safe
 from leakline.data.elsewhere import relabelled
-from leakline.data.names import printable
 from leakline.data.split import split, stream
 from leakline.errors import DataError
+from leakline.names import printable
 from leakline.study.build import Mistakes, build
 
 Config = Mapping[str, Any]

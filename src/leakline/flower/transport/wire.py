@@ -15,8 +15,8 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from torch import Tensor
 
-from leakline.data.names import printable
 from leakline.messages import Dropped, Order, Update
+from leakline.names import printable
 from leakline.weights import Layout, Weights
 
 HEAD, VECTORS = "leakline", "vectors"

@@ -21,12 +21,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from leakline.data.names import is_safe
 from leakline.errors import LeaklineError, StoreError
 from leakline.flower import need_flower
 from leakline.flower.processes import born, environment, flwr, free_port, let_go, reap, start, stop, tree
 from leakline.flower.transport.submit import Link, await_health, connect
 from leakline.flower.trial.certificates import make_certificates, make_node_key
+from leakline.names import is_safe
 from leakline.study.store import read_json, write_atomically
 
 
