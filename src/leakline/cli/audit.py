@@ -56,15 +56,15 @@ def audit(
 
     if seat not in ("promised", "server", "client"):
         raise LeaklineError(f"there is no seat {seat!r}", fix="promised, server or client")
-    place = cast(Seat, seat)
+    who = cast(Seat, seat)
     cards: list[Card]
     try:
         if target in MENU:
-            cards, plain = _defence(target, context.args, adversary, place, rounds, trials, confidence, delta)
+            cards, plain = _defence(target, context.args, adversary, who, rounds, trials, confidence, delta)
         else:
             if context.args:
                 raise LeaklineError(f"unknown option {context.args[0]}", fix="settings go with a defence's name only")
-            cards, plain = _study(target, preset, out_dir, place, trials, confidence, delta)
+            cards, plain = _study(target, preset, out_dir, who, trials, confidence, delta)
     except ValueError as error:
         raise LeaklineError(str(error), "audit") from error
     if as_json:

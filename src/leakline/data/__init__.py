@@ -18,7 +18,7 @@ from leakline.data.motion import Motion
 from leakline.data.partition import Row, partition, table
 from leakline.data.partitioners import ByColumn, Counts, Dirichlet, Even, Partitioner, Sizes
 from leakline.data.phantoms import Phantoms
-from leakline.data.stored_images import (
+from leakline.data.prepared_images import (
     AlzheimerMri,
     ChestXray,
     Cifar10,
@@ -29,8 +29,8 @@ from leakline.data.stored_images import (
     RsnaIch,
     Svhn,
 )
-from leakline.data.stored_masks import LggFlair, Prostate
-from leakline.data.stored_motion import MobiAct, MotionSense
+from leakline.data.prepared_masks import LggFlair, Prostate
+from leakline.data.prepared_motion import MobiAct, MotionSense
 from leakline.data.tables import CLIENT_INFERENCE, COUNT_TABLES, HOMOGENEOUS, NON_IID
 from leakline.names import client_names, is_safe
 

@@ -83,10 +83,10 @@ class CsvSignals:
         return frame
 
     def _numeric(self, frame: pd.DataFrame, path: Path) -> tuple[str, ...]:
-        found = [c for c in frame.columns if c not in (self.label, self.subject) and frame[c].dtype.kind in "fiu"]
-        if not found:
+        columns = [c for c in frame.columns if c not in (self.label, self.subject) and frame[c].dtype.kind in "fiu"]
+        if not columns:
             raise DataError("no column holds numbers", printable(path), "name the channels")
-        return tuple(str(c) for c in found)
+        return tuple(str(c) for c in columns)
 
 
 def read_csv(path: Path) -> pd.DataFrame:

@@ -63,11 +63,11 @@ def _labels(path: Path) -> dict[str, int]:
     ids = frame["ID"].astype(str)
     rows = frame[ids.str.endswith("_any")]
     with reading(path, "labels must be 0 or 1"):
-        found = {str(i).removesuffix("_any"): int(v) for i, v in zip(rows["ID"], rows["Label"], strict=True)}
-    bad = [i for i, v in found.items() if v not in (0, 1) or not is_safe(i)]
-    if not found or bad:
+        labels = {str(i).removesuffix("_any"): int(v) for i, v in zip(rows["ID"], rows["Label"], strict=True)}
+    bad = [i for i, v in labels.items() if v not in (0, 1) or not is_safe(i)]
+    if not labels or bad:
         raise DataError(f"no rows ID_..._any with labels 0 or 1 ({len(bad)} bad ones)", printable(path))
-    return found
+    return labels
 
 
 def _balanced(names: list[str], labels: dict[str, int]) -> list[str]:
