@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from leakline.cards import Card
-from leakline.data.names import is_safe
+from leakline.names import is_safe
 from leakline.readings import Reading
 
 FINISHED, FAILED, UNFINISHED, NOT_RUN, UNREADABLE = "finished", "failed", "unfinished", "not run", "unreadable"

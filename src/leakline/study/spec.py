@@ -26,9 +26,9 @@ from leakline import strategies as strategy_menu
 from leakline import utility as loss_menu
 from leakline.bench.training import Plan
 from leakline.data.base import Task
-from leakline.data.names import is_safe
 from leakline.errors import LeaklineError, StudyError
 from leakline.federation import Federation
+from leakline.names import is_safe
 from leakline.study.build import Mistakes, build, check_values, parameters
 from leakline.study.cells import Cell, Study
 from leakline.study.lines import key_lines

@@ -13,15 +13,15 @@ from PIL import Image
 from torch import nn
 
 from leakline.attacks.inversion import scene
+from leakline.attacks.inversion.embedding import save, trained
 from leakline.attacks.inversion.judge import Guess, Truth, first_hits, paired, readings
+from leakline.attacks.inversion.lineup import pool_of
 from leakline.data.base import Client, Data, Task
 from leakline.data.phantoms import Phantoms
 from leakline.defences import FedBN, GaussianRelease, PercentileGaussian
 from leakline.errors import DataError
 from leakline.federation import Federation
-from leakline.leakage.embedding import save, trained
 from leakline.leakage.images import iip
-from leakline.leakage.lineup import pool_of
 from leakline.models.small import SmallCNN
 
 torch.set_num_threads(1)

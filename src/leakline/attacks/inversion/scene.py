@@ -11,14 +11,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from leakline.attacks.inversion.embedding import load, trained
 from leakline.attacks.inversion.judge import Truth
+from leakline.attacks.inversion.lineup import Pool, pool_of
 from leakline.data.base import Data, Task
 from leakline.data.phantoms import Phantoms
 from leakline.defences import Defence
 from leakline.errors import DataError, StudyError
 from leakline.federation import Federation, initial_weights
-from leakline.leakage.embedding import load, trained
-from leakline.leakage.lineup import Pool, pool_of
 from leakline.randomness import Stream
 from leakline.weights import Weights
 
