@@ -22,7 +22,7 @@ HERE = Path(__file__).parent.parent
 ROOT = HERE / "src" / "leakline"
 
 LAYERS = (
-    {"errors", "names", "randomness", "weights", "readings", "measures", "privacy"},
+    {"errors", "names", "randomness", "settings", "weights", "readings", "measures", "privacy"},
     {"text", "data", "models", "utility", "messages", "mechanisms", "leakage"},
     {"bench", "strategies"},
     {"defences"},
@@ -46,7 +46,6 @@ EXCEPTIONS: dict[tuple[str, str], str] = {}
 
 TEMPORARY = {
     ("attacks", "study"),  # goes with the Lab as a protocol
-    ("defences", "federation"),  # goes with claims
     ("federation", "runtimes"),  # goes with the stack
 }
 

@@ -105,7 +105,7 @@ class Study:
 def grid(base: Federation, **axes: Mapping[str, Any] | Sequence[Any]) -> tuple[Cell, ...]:
     """Federations that differ from ``base`` along the given axes.
 
-    An axis is a field of `Federation` with its values, by name where they need one:
+    An axis is a setting of a `Federation` with its values, by name where they need one:
     ``grid(base, defences={"none": (), "dp": (GlobalDP(1, 1),)}, seed=range(5))``.
     """
     named = {k: dict(v) if isinstance(v, Mapping) else {value: value for value in v} for k, v in axes.items()}
@@ -114,7 +114,7 @@ def grid(base: Federation, **axes: Mapping[str, Any] | Sequence[Any]) -> tuple[C
     cells = []
     for names in itertools.product(*named.values()):
         chosen = dict(zip(named, names, strict=True))
-        federation = replace(base, **{k: named[k][name] for k, name in chosen.items()})
+        federation = base.but(**{k: named[k][name] for k, name in chosen.items()})
         cells.append(
             Cell(
                 fixed | {label.get(k, k): name for k, name in chosen.items()},

@@ -19,7 +19,8 @@ from leakline.attacks.inversion.problem import Problem
 from leakline.attacks.inversion.search import Search, searches
 from leakline.attacks.inversion.statistics import Reading as Inverse
 from leakline.errors import StudyError
-from leakline.federation import Federation, Keep
+from leakline.federation import Federation
+from leakline.messages import Keep
 from leakline.privacy import Seat
 from leakline.readings import Reading
 from leakline.views import ServerView, need_single_updates

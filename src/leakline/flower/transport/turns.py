@@ -114,7 +114,7 @@ def study_settings(config: Mapping[str, Any]) -> tuple[str, str, tuple[str, ...]
 
 def as_node(federation: Federation) -> Federation:
     """The same federation with clients that train one by one: nodes cannot be vectorised over."""
-    return federation if federation.together == "off" else replace(federation, together="off")
+    return federation if federation.engine.together == "off" else federation.but(together="off")
 
 
 @contextlib.contextmanager
