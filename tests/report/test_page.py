@@ -14,6 +14,7 @@ import pytest
 
 from leakline.report.charts import static
 from leakline.report.charts.chart import DARK, LIGHT, Chart, Series, looks
+from leakline.report.charts.inline import inline
 from leakline.report.charts.interactive import as_json, plain
 from leakline.report.charts.menu import CHARTS, figures
 from leakline.report.page.build import build_report
@@ -226,7 +227,7 @@ def test_hostile_names_in_figures(first, kind):
         "format",
     }
     assert static.png(chart, 30).startswith(b"\x89PNG")
-    inside = static.inline(chart, "c")
+    inside = inline(chart, "c")
     assert not [e for e in ElementTree.fromstring(inside).iter() if {"style", "onload", "onerror"} & set(e.attrib)]
     assert "<script" not in inside
     assert "<img" not in inside

@@ -17,8 +17,9 @@ from typing import Any
 
 from leakline.decide.compare import flat
 from leakline.report.charts import chart as charts
-from leakline.report.charts import interactive, static
+from leakline.report.charts import interactive
 from leakline.report.charts.chart import Chart
+from leakline.report.charts.inline import inline
 from leakline.report.charts.menu import headed
 from leakline.report.gallery.gallery import Gallery, gallery_of
 from leakline.report.page import words
@@ -111,7 +112,7 @@ def _chart(chart: Chart, name: str) -> dict[str, Any]:
         "title": chart.title,
         "note": chart.note,
         "where": [{tidy(k): tidy(v) for k, v in chart.where.items()}],
-        "svg": static.inline(chart, name),
+        "svg": inline(chart, name),
         "figure": interactive.as_json(chart),
     }
 
