@@ -110,7 +110,11 @@ class Maker:
             lines = [reading for one in found for reading in one.readings(attack)]
             whole = Reading("rdlv", 9.0, 8.0, 9.5, len(lines), by=attack, chance=0.0, better="lower")
             run.add_attack(f"{attack}-0000abcd", [*lines, whole])
-        promise = Promise("DpSgd", "record", epsilon=epsilon, delta=1e-5) if epsilon else Promise("none", reason="none")
+        promise = (
+            Promise("DpSgd", "record", epsilon=epsilon, delta=1e-5, advantage=0.9)
+            if epsilon
+            else Promise("none", reason="none")
+        )
         run.finish("finished", card=Card(f"{scenario} {defence}", (promise,)).as_dict())
         self.cells.append({"labels": {"scenario": scenario, "defence": defence, "seed": seed}, "run": key})
         return run
@@ -473,3 +477,19 @@ def test_the_study_is_known_to_reports(results: Results, tmp_path: Path):
     assert {c.title for c in charts_of(results).values()} >= {"Figure 8: RDLV by noise"}
     written = {path.name for path in save_all(results, "markdown", tmp_path / "out")}
     assert {"gradient-inversion-8a.md", "gradient-inversion-headline.md"} <= written
+
+
+def test_a_report_with_pictures_and_embeddings_opens_each_file_once(results: Results, opens: Any):
+    found = opens(results.root)
+    assert {Path(name).name for name in found} >= {"study.json", "attacks.jsonl", "embedding.npy", "embedding.json"}
+    assert set(found.values()) == {1}
+
+
+def test_an_update_is_read_when_asked_for_and_then_known(results: Results):
+    (cell,) = (c for c in results.cells if (c.labels["scenario"], c.labels["defence"]) == ("phase", "none"))
+    first = cell.kept(2, "client-9")
+    assert first is not None
+    assert first.norm == pytest.approx(1.0)
+    assert cell.only(lambda r: False).kept(2, "client-9") is first
+    assert cell.kept(0, "client-9") is None
+    assert cell.kept(2, "../client-9") is None

@@ -138,3 +138,40 @@ def test_a_store_of_another_format_is_refused(root, edit):
         read(root)
     with pytest.raises(StoreError, match="not a run directory"):
         read(root.parent)
+
+
+def test_a_report_opens_each_file_of_the_store_once(made, opens):
+    found = opens(made)
+    wanted = {"study.json", "study.toml"} | {
+        f"runs/{run.name}/{name}"
+        for run in (made / "runs").iterdir()
+        for name in ("run.json", "end.json", "readings.jsonl", "attacks.jsonl", "rounds.jsonl", "log.jsonl")
+    }
+    assert found == dict.fromkeys(wanted, 1)
+
+
+def test_a_query_narrows_results_to_results(made):
+    results = read(made)
+    accuracy = results.where(attack="utility", measure="accuracy", client=None)
+    frame = results.frame.query("measure == 'accuracy' and round == 1")
+    for defence, some in accuracy.last().by("defence").items():
+        mine = frame[frame["defence"] == defence]["value"]
+        assert some.over_seeds().mean == pytest.approx(mine.mean())
+        assert some.over_seeds().seeds == len(mine) == 2
+        assert some.ends() == (min(r.low for r in some.every), max(r.high for r in some.every))
+    assert set(accuracy.by("round")) == {0, 1}
+    assert [c.labels["seed"] for c in results.where(seed=(1, 7), defence=lambda d: d.startswith("g")).cells] == [1]
+    assert results.where(defence="no such").over_seeds() is None
+    assert {r.by for r in results.where(attack=lambda by: by != "utility").every} == {"loss-threshold"}
+    assert list(results.by("strategy", "defence")) == [("fedavg", "none"), ("fedavg", "global-dp")]
+
+
+def test_what_is_made_of_results_is_made_once_and_not_shared_with_a_part(made):
+    results, calls = read(made), []
+
+    def count(some):
+        calls.append(some)
+        return len(some.cells)
+
+    assert [results.once(count), results.once(count), results.where(seed=0).once(count)] == [4, 4, 2]
+    assert len(calls) == 2
