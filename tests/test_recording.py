@@ -15,8 +15,8 @@ from leakline.errors import StoreError
 from leakline.federation import federate, keep_all
 from leakline.messages import Round, Update
 from leakline.recordings.recording import Recorder, Recording, is_recording
-from leakline.study.lab import train_run
 from leakline.study.store import Store
+from leakline.study.train import train_run
 from leakline.weights import Weights
 
 

@@ -74,6 +74,10 @@ class Defence:
         """The combined change before it leaves the server."""
         return change
 
+    def check(self, federation: Federation) -> None:
+        """Raise, before anything is trained, what cannot work with this federation."""
+        return
+
     def settled(self, federation: Federation) -> Defence:
         """The same defence with whatever it computes from a federation's public size written out.
 
