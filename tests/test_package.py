@@ -45,7 +45,6 @@ EXCEPTIONS: dict[tuple[str, str], str] = {}
 """Imports that the layers forbid, by module and the part it imports, each with its reason."""
 
 TEMPORARY = {
-    ("attacks", "study"),  # goes with the Lab as a protocol
     ("federation", "runtimes"),  # goes with the stack
     ("report", "papers"),  # goes with papers that register themselves
 }

@@ -170,10 +170,10 @@ def test_a_page_does_not_grow_without_end(root):
 
 
 def test_roc_needs_two_points_and_has_two_forms(root):
-    line = {"better": "lower", "attack": "other-1", "n": 50}
+    line = {"measure": "tpr", "attack": "other-1", "n": 50}
     points = [(0.1, 0.3, 0.2, 0.45), (0.01, 0.05, 0.0, 0.2)]
     add_lines(root, "attacks.jsonl", [
-        {**line, "by": "other", "measure": f"tpr@fpr={f}:rule", "value": v, "low": a, "high": b, "chance": f}
+        {**line, "by": "other", "about": {"rule": "x", "fpr": f}, "value": v, "low": a, "high": b, "chance": f}
         for f, v, a, b in points
     ])  # fmt: skip
     linear, log = (chart for chart in roc_of(pooled_of(root)) if chart.where["attack"] == "other")
@@ -194,17 +194,17 @@ def test_an_attack_by_scores_leaves_a_whole_curve_and_its_quoted_figures_alone_a
         assert one.x == (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.0)
         assert list(one.y) == sorted(one.y)
         assert all(a <= y <= b for a, y, b in zip(one.y_low, one.y, one.y_high, strict=True))
-    listed = {leak.measure for s in pooled_of(made).settings for leak in s.leaks}
-    assert listed == {"auc", "tpr@fpr=0.01", "tpr@fpr=0.1"}
-    assert "loss-threshold.tpr@fpr=0.5" in figures_of(pooled_of(made).settings[0])  # limits may still name it
+    listed = {leak.label for s in pooled_of(made).settings for leak in s.leaks}
+    assert listed == {"auc", "tpr at fpr=0.01", "tpr at fpr=0.1"}
+    assert "loss-threshold.tpr at fpr=0.5" in figures_of(pooled_of(made).settings[0])  # limits may still name it
 
 
 def test_the_page_draws_the_strongest_rule_and_an_export_draws_all(root):
     for rule, area in (("weak", 0.55), ("good", 0.8)):
-        lines = [("auc", area, 0.5), ("tpr@fpr=0.01", 0.1, 0.01), ("tpr@fpr=0.1", 0.4, 0.1)]
+        lines = [("auc", area, 0.5, {}), ("tpr", 0.1, 0.01, {"fpr": 0.01}), ("tpr", 0.4, 0.1, {"fpr": 0.1})]
         add_lines(root, "attacks.jsonl", [
-            {"by": "many", "measure": f"{what}:{rule}", "value": v, "chance": c, "better": "lower", "attack": "many-1"}
-            for what, v, c in lines
+            {"by": "many", "measure": m, "value": v, "chance": c, "about": {"rule": rule, **a}, "attack": "many-1"}
+            for m, v, c, a in lines
         ])  # fmt: skip
     titles = [c.title for c in roc_of(pooled_of(root)) if c.where["attack"] == "many"]
     assert titles == ["ROC: many (good), fedavg", "ROC, log-log: many (good), fedavg"]
@@ -216,7 +216,7 @@ def test_the_page_draws_the_strongest_rule_and_an_export_draws_all(root):
 def test_the_client_that_is_worst_off(root):
     assert clients_of(pooled_of(root)).rows == ()
     lines = [
-        {"measure": "right", "value": v, "by": "who", "client": c, "better": "lower", "attack": "who-1"}
+        {"measure": "right", "value": v, "by": "who", "client": c, "attack": "who-1"}
         for c, v in (("a", 0.5), ("b", 0.9), ("c", 0.6))
     ]
     add_lines(root, "attacks.jsonl", lines)

@@ -19,14 +19,16 @@ import torch
 from safetensors import safe_open
 
 import tiny
-from leakline.attacks import LossThreshold
+from leakline.attacks import Attack, LossThreshold
 from leakline.defences import GlobalDP
 from leakline.errors import ClientLost, LeaklineError
+from leakline.readings import Reading
 from leakline.strategies import MENU
 from leakline.study.cells import Study, grid
-from leakline.study.lab import run_study, train_run
+from leakline.study.run import run_study
 from leakline.study.spec import load, parse
 from leakline.study.store import Store
+from leakline.study.train import train_run
 
 RESULTS = ("rounds.jsonl", "readings.jsonl", "attacks.jsonl", "run.json", "end.json")
 
@@ -57,7 +59,8 @@ def test_a_study_fills_its_grid(tmp_path):
     for o in outcomes:
         assert [r["round"] for r in o.run.rounds()] == [0, 1, 2]
         assert {r["measure"] for r in o.run.readings()} >= {"accuracy", "loss"}
-        assert {r["measure"] for r in o.run.attacks()} >= {"auc", "tpr@fpr=0.01", "tpr@fpr=0.1", "tpr@fpr=0.5"}
+        labels = {Reading.of(r).label for r in o.run.attacks()}
+        assert labels >= {"auc", "tpr at fpr=0.01", "tpr at fpr=0.1", "tpr at fpr=0.5"}
         assert o.run.end["status"] == "finished"
         assert o.run.end["card"]["promises"]
 
@@ -287,11 +290,17 @@ def test_a_study_killed_twenty_times_ends_as_if_it_had_not_been(tmp_path):
 
 
 @dataclass(frozen=True)
-class Crashing:
+class Crashing(Attack):
     """An attack with a bug."""
 
     def challenges(self, lab):
         raise ZeroDivisionError("division by zero in /home/someone/attack.py")
+
+    def guess(self, view, hints):
+        return None
+
+    def measure(self, guesses, secrets):
+        return []
 
 
 def test_an_attack_that_crashes_costs_its_cell_only_and_nothing_that_was_trained(tmp_path):

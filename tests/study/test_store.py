@@ -18,8 +18,8 @@ from leakline.messages import Round
 from leakline.readings import Reading
 from leakline.runtimes.local import LocalTransport
 from leakline.strategies import MENU
-from leakline.study.lab import train_run
 from leakline.study.store import Run, Store, append, read_json, read_lines, write_atomically
+from leakline.study.train import train_run
 
 FED = tiny.federation(
     strategy=MENU["fedadam"]("even"), defences=(AdaptiveClip(1.0, 0.5),), rounds=3, task=tiny.task((8, 9, 10))
