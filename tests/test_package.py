@@ -26,6 +26,7 @@ ORDER = [
     "errors",
     "randomness",
     "weights",
+    "measures",
     "readings",
     "data",
     "text",
