@@ -78,7 +78,7 @@ def test_a_card_survives_json():
         (
             Reading("epsilon", 20.0, low=15.0, by="audit", about={"unit": "record"}),
             False,
-        ),  # another unit than the promise's
+        ),  # another unit
         (Reading("mu", 3.0, low=2.5, by="audit"), True),
         (Reading("mu", 3.0, low=1.5, by="audit"), False),
         (Reading("auc", 0.99, low=0.98, by="audit"), False),

@@ -135,7 +135,7 @@ def keep(run: Any, index: int, client: str, weights: Sequence[float]) -> None:
 
 
 def embed(run: Any, client: str, rows: Mapping[str, Sequence[Sequence[float]]]) -> None:
-    folder = run.media / "gradient-inversion-0000abcd" / "round-0000" / client
+    folder = run.media("grad+bn-0000abcd") / "round-0000" / client
     folder.mkdir(parents=True)
     vectors = np.array([v for some in rows.values() for v in some], dtype=np.float32)
     np.save(folder / "embedding.npy", vectors, allow_pickle=False)
@@ -409,7 +409,7 @@ def test_damaged_lines_and_files_are_left_out(tmp_path: Path):
     folder.mkdir(parents=True)
     for name in ("sent", "client-9"):
         (folder / f"{name}.safetensors").write_bytes(b"no tensors")
-    media = run.media / "gradient-inversion-0000abcd" / "round-0000" / "client-9"
+    media = run.media("grad+bn-0000abcd") / "round-0000" / "client-9"
     media.mkdir(parents=True)
     (media / "embedding.npy").write_bytes(b"nothing")
     root = maker.done()

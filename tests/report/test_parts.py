@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from leakline.decide.limits import figures_of
 from leakline.errors import DataError, LeaklineError
+from leakline.measures import measure_of
 from leakline.papers.menu import charts_for
 from leakline.report.charts.chart import Series, pareto, uncrowded
 from leakline.report.charts.menu import CHARTS, save
@@ -25,7 +26,7 @@ from leakline.report.page.filters import filters_of
 from leakline.report.page.words import versions
 from leakline.report.tables.clients import clients_of, distribution_of
 from leakline.report.tables.menu import ENDINGS, STUDIES, TABLES, paper_tables, save_all
-from leakline.results.frames import Estimate, cut, results
+from leakline.results.frames import Estimate, cut, pooled_estimate, results
 from leakline.results.pooled import pool
 from leakline.results.stored import read_study
 
@@ -121,10 +122,10 @@ def test_what_is_no_png_is_refused(data):
 
 def test_strips_by_attack_round_and_client(root, tmp_path, read_page):
     run = sorted((root / "runs").iterdir())[0]
-    folder = run / "media" / "invert" / "round-0002" / "north"
+    folder = run / "media" / "invert-1" / "round-0002" / "north"
     folder.mkdir(parents=True)
     (folder / "strip.png").write_bytes(png(np.zeros((6, 18)), b"Jane"))
-    (run / "media" / "invert" / "round-0002" / "south").symlink_to(folder)
+    (run / "media" / "invert-1" / "round-0002" / "south").symlink_to(folder)
     line = {"measure": "ssim", "value": 0.42, "by": "invert", "client": "north", "round": 2, "attack": "invert-1"}
     with open(run / "attacks.jsonl", "a") as file:
         file.write(json.dumps(line) + "\n")
@@ -266,9 +267,12 @@ def test_names_on_top_of_each_other_are_left_out():
 
 
 def test_shares_stay_between_zero_and_one():
-    assert cut(Estimate(0.9, 0.1, -0.2, 1.4, 2)) == Estimate(0.9, 0.1, 0.0, 1.0, 2)
-    assert cut(Estimate(0.9)) == Estimate(0.9)
-    assert cut(None) is None
+    wide = Estimate(0.9, 0.1, -0.2, 1.4, 2)
+    assert cut(wide, measure_of("accuracy")) == Estimate(0.9, 0.1, 0.0, 1.0, 2)
+    assert cut(wide, measure_of("loss")) == Estimate(0.9, 0.1, 0.0, 1.4, 2)
+    assert cut(wide, measure_of("nobody-knows")) == wide
+    assert cut(Estimate(0.9), measure_of("accuracy")) == Estimate(0.9)
+    assert pooled_estimate([], measure_of("accuracy")) is None
 
 
 def test_a_store_of_another_version_says_so(root, edit, read_page):

@@ -24,7 +24,7 @@ from leakline.text import scrub
 
 __all__ = ["FORMS", "TABLES", "Table", "render"]
 
-SEEDS = "mean ± standard deviation [95 % t-interval] over seeds, shares cut at 0 and 1"
+SEEDS = "mean ± standard deviation [95 % t-interval] over seeds, cut to the measure's range"
 
 
 def utility(root: Path) -> Table:
