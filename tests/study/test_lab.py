@@ -20,11 +20,12 @@ from safetensors import safe_open
 
 import tiny
 from leakline.attacks import Attack, LossThreshold
-from leakline.defences import GlobalDP
+from leakline.defences import GlobalDP, Intermediaries
 from leakline.errors import ClientLost, LeaklineError
 from leakline.readings import Reading
 from leakline.strategies import MENU
 from leakline.study.cells import Study, grid
+from leakline.study.lab import Lab
 from leakline.study.run import run_study
 from leakline.study.spec import load, parse
 from leakline.study.store import Store
@@ -47,6 +48,22 @@ def results(root: Path) -> dict[str, bytes]:
             found[f"{path.parent.name}/weights"] = file.get_tensor("weights").numpy().tobytes()
             found[f"{path.parent.name}/next"] = file.metadata()["next"].encode()
     return found
+
+
+def test_a_probe_is_briefed_from_what_the_server_had_learned_when_the_run_ended(tmp_path):
+    defence = Intermediaries(noise_multiplier=0.01, clip=1.0, parts="paper", start=4, smallest=1)
+    fed = tiny.federation(defences=(defence,), strategy=MENU["fedavg"]("even"), rounds=3)
+    run = train_run(Store(tmp_path), fed, workers=1)
+    parts = run.standing()[0].memory["0"]["parts"]
+    assert parts != defence.start  # so that a probe as in round 0 would show itself
+    before = (run.path / "checkpoint.safetensors").read_bytes()
+    lab = Lab(fed, Store(tmp_path), run, workers=1)
+    for _ in range(2):
+        answers = lab.probe(run.final_weights(), 0, clients=["b"])
+        assert [u.part for u in answers] == list(range(parts))
+    assert (run.path / "checkpoint.safetensors").read_bytes() == before
+    other = fed.but(defences=(replace(defence, start=2),))  # a world of its own has learned nothing yet
+    assert len(lab.probe(run.final_weights(), 0, clients=["b"], federation=other)) == 2
 
 
 def test_a_study_fills_its_grid(tmp_path):

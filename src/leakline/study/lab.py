@@ -80,7 +80,8 @@ class Lab:
 
         ``number`` counts the probes of an attack, so that each has its own randomness. ``federation`` stands in for
         the lab's own where clients should use other data or another plan; ``memories`` (default: a copy of what they
-        had at the end of the run) is changed as a round would change it. Nothing is written to the store.
+        had at the end of the run) is changed as a round would change it; clients are briefed as the round after the
+        last would have briefed them. Nothing is written to the store.
         """
         world = self.federation if federation is None else federation
         kept = self.memories() if memories is None else memories
@@ -96,8 +97,10 @@ class Lab:
 
     def _server_memory(self, world: Federation) -> Memory:
         """A copy of what the server's defences had learned when the run ended, for a world with the same ones."""
-        loaded = self.run.load() if world.stack.using("brief") and world.defences == self.federation.defences else None
-        return {} if loaded is None else loaded[0].memory
+        if not world.stack.using("brief") or world.defences != self.federation.defences:
+            return {}
+        standing = self.run.standing()
+        return {} if standing is None else standing[0].memory
 
     def variant(self, federation: Federation, keep: Keep = keep_none) -> Lab:
         """Another federation's lab, trained if it is not in the store yet; what ``keep`` asks for is kept."""
