@@ -138,7 +138,7 @@ trials = 1000
 def report(request, tmp_path_factory):
     from leakline.report.page.build import build_report
     from leakline.results import read
-    from leakline.study.lab import run_study
+    from leakline.study.run import run_study
     from leakline.study.spec import parse
 
     root = tmp_path_factory.mktemp("study") / request.param

@@ -16,7 +16,7 @@ from leakline.readings import Reading
 from leakline.report.charts.menu import save
 from leakline.results import Results, read
 from leakline.results.table import FORMS, Table, render
-from leakline.study.lab import run_study
+from leakline.study.run import run_study
 from leakline.study.spec import load, parse
 
 STUDY = """

@@ -17,7 +17,7 @@ from leakline.results.frame import summary
 
 
 def frame(rows):
-    base = {"scenario": "", "by": "utility", "client": None, "run": "r", "status": "finished", "measure": "accuracy"}
+    base = {"scenario": "", "by": "utility", "client": None, "run": "r", "status": "finished", "label": "accuracy"}
     return pd.DataFrame([{**base, **row} for row in rows])
 
 

@@ -17,7 +17,7 @@ from leakline.randomness import Stream
 from leakline.results import read
 from leakline.runtimes.client import answer
 from leakline.study.cells import Study, grid
-from leakline.study.lab import check_cell, run_study
+from leakline.study.run import check_cell, run_study
 from leakline.study.spec import parse
 
 FILE = """

@@ -1,8 +1,8 @@
 """Decisions over finished cells: figures by name, limits on them, and which settings keep the limits.
 
 A figure is what one setting (a strategy and a defence, seeds pooled) measured or promises: ``accuracy``,
-``loss-threshold.auc``, ``epsilon``. An interval is the 95 % t-interval over seeds where there are several, else the
-reading's own. Everything here is a pure function of what a store holds.
+``loss-threshold.auc``, ``membership-inference.tpr at fpr=0.01 (rmia)``, ``epsilon``. An interval is the 95 % t-interval
+over seeds where there are several, else the reading's own. Everything here is a pure function of what a store holds.
 """
 
 from __future__ import annotations
@@ -108,8 +108,7 @@ def figures_of(setting: Setting) -> dict[str, Figure]:
         found[leak.name] = Figure(leak.name, leak.estimate.mean, low, high, leak.better, leak.estimate.seeds, own)
     for bound in setting.measured:
         # Bounds are not averaged: the largest that any seed's audit certified is what is known to leak.
-        name = qualified(bound.by, bound.measure)
-        found[name] = Figure(name, bound.high, bound.high, math.inf, "lower", len(setting.cells))
+        found[bound.name] = Figure(bound.name, bound.high, bound.high, math.inf, "lower", len(setting.cells))
     return found
 
 
@@ -118,9 +117,10 @@ def figures_of_card(card: Card) -> dict[str, Figure]:
     finite = [p.epsilon for p in card.promises if p.epsilon is not None]
     found = {EPSILON: Figure(EPSILON, min(finite, default=math.inf), better="lower")}
     for r in (*card.utility, *card.leaks):
-        found[qualified(r.by, r.measure)] = Figure(qualified(r.by, r.measure), r.value, r.low, r.high, r.better)
+        name = qualified(r.by, r.label)
+        found[name] = Figure(name, r.value, r.low, r.high, card.measure(r.measure).better)
     for r in card.measured:
-        name, bound = qualified(r.by, r.measure), _bound(r)
+        name, bound = qualified(r.by, r.label), _bound(r)
         if name not in found or bound > found[name].value:
             found[name] = Figure(name, bound, bound, math.inf, "lower")
     return found
@@ -132,13 +132,14 @@ def _bound(reading: Reading) -> float:
 
 def _utility(measure: str, setting: Setting) -> Figure | None:
     """A utility measure after the last round, over seeds."""
-    pooled = utility_of(setting.cells, measure)
+    described = setting.card.measure(measure)
+    pooled = utility_of(setting.cells, described)
     if pooled is None:
         return None
     ends = [r for cell in setting.cells for r in cell.final(measure)]
     own = _own(ends)
     low, high = (pooled.low, pooled.high) if pooled.seeds > 1 else own or (None, None)
-    return Figure(measure, pooled.mean, low, high, ends[0].better, pooled.seeds, own)
+    return Figure(measure, pooled.mean, low, high, described.better, pooled.seeds, own)
 
 
 def _own(readings: Sequence[Reading]) -> tuple[float, float] | None:

@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from leakline.measures import Measure
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -39,14 +41,7 @@ def estimate(values: Sequence[float]) -> Estimate | None:
     return Estimate(mean, sd, mean - half, mean + half, n)
 
 
-SHARES = (
-    "accuracy", "dice", "iou", "f1", "precision", "recall", "balanced_accuracy", "sensitivity", "specificity",
-    "auc_micro",
-)  # fmt: skip
-"""Utility measures that lie between 0 and 1."""
-
-
-def over_seeds(measure: str, values: Sequence[float]) -> Estimate | None:
-    """`estimate` of a utility measure, with the interval of a share cut at 0 and 1."""
+def over_seeds(measure: Measure, values: Sequence[float]) -> Estimate | None:
+    """`estimate` of a measure's values, with its interval cut to the measure's range."""
     pooled = estimate(values)
-    return pooled.within(0.0, 1.0) if pooled is not None and measure in SHARES else pooled
+    return None if pooled is None else pooled.within(measure.low, measure.high)

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
     from leakline.results.results import Results
 
-FIELDS = ("measure", "value", "low", "high", "n", "by", "round", "client", "chance", "better", "note")
+FIELDS = ("measure", "label", "value", "low", "high", "n", "by", "round", "client", "chance", "note")
+_BESIDE = ("better", "run", "status")
 _SUMMARY = ("mean", "sd", "low", "high", "seeds", "rounds_sd")
 _NUMBERS = ("value", "low", "high", "n", "round", "chance")
 
@@ -22,17 +23,20 @@ _NUMBERS = ("value", "low", "high", "n", "round", "chance")
 def frame_of(results: Results) -> pandas.DataFrame:
     """Every reading of a study, one row each: the cell's labels, what was measured, its interval, and the run.
 
-    Columns: scenario, strategy, defence, seed and the study's other labels; measure, value, low, high, n, by
-    ("utility" or the attack's name), round, client, chance, better, note, run, status (of the run).
+    Columns: scenario, strategy, defence, seed and the study's other labels; measure, label (the measure with its rule
+    and rate, as it is typed), value, low, high, n, by ("utility" or the attack's name), round, client, chance, note,
+    better, run, status (of the run); and what readings are about, a column for each key: about.rule, about.fpr ...
     """
     import pandas as pd
 
-    columns = [*(column_of(name) for name in results.labels), *FIELDS, "run", "status"]
+    keys = list(dict.fromkeys(key for r in results.every for key in r.about))
+    columns = [*map(column_of, results.labels), *FIELDS, *_BESIDE, *(f"about.{key}" for key in keys)]
     rows: list[list[Any]] = []
     for cell in results.cells:
         labels = [cell.labels.get(name, "") for name in results.labels]
         for r in (*cell.readings, *cell.attacks):
-            rows.append([*labels, *(getattr(r, name) for name in FIELDS), cell.key, cell.status])
+            beside = (results.measure(r.measure).better, cell.key, cell.status)
+            rows.append([*labels, *(getattr(r, name) for name in FIELDS), *beside, *map(r.about.get, keys)])
     frame = pd.DataFrame(rows, columns=pd.Index(columns))
     for name in _NUMBERS:
         frame[name] = pd.to_numeric(frame[name], errors="coerce").astype(float)
@@ -41,7 +45,7 @@ def frame_of(results: Results) -> pandas.DataFrame:
 
 def column_of(label: str) -> str:
     """A label's column: its own name, unless a reading or a summary has a column of that name."""
-    return f"label.{label}" if label in (*FIELDS, "run", "status", *_SUMMARY, "std") else label
+    return f"label.{label}" if label in (*FIELDS, *_BESIDE, *_SUMMARY, "std") else label
 
 
 def summary(
@@ -60,7 +64,7 @@ def summary(
         raise ValueError(f"last must be at least 1, not {last!r}")
     groups = list(by)
     columns = [*groups, *_SUMMARY]
-    named = frame["measure"].where(frame["by"] == "utility", frame["by"] + "." + frame["measure"])
+    named = frame["label"].where(frame["by"] == "utility", frame["by"] + "." + frame["label"])
     kept = frame[(named == measure) & (frame["status"] == FINISHED) & frame["value"].notna()]
     if kept.empty:
         return pd.DataFrame(columns=pd.Index(columns))

@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from leakline.measures import Measure, measure_of
 from leakline.readings import Reading
 from leakline.results.cell import FINISHED, NOT_RUN, UNFINISHED, Cell, last
 from leakline.results.estimate import Estimate, estimate
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 LABELS = ("scenario", "strategy", "defence", "seed")
 _FIELDS = ("measure", "attack", "client", "round")
-"""What a query can ask of a reading; everything else is a label of a cell."""
+"""What a query can ask of a reading besides what it is about."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,8 @@ class Results:
     cells: tuple[Cell, ...]
     loose: tuple[str, ...] = ()
     """Runs that no cell of the grid points to: variants that attacks asked for, runs under way, older settings."""
+    measures: Mapping[str, Measure] = field(default_factory=dict, repr=False)
+    """What attacks from outside the package measure, as the store describes it."""
     _made: dict[Callable[[Results], Any], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def once(self, make: Callable[[Results], _T]) -> _T:
@@ -59,14 +62,19 @@ class Results:
         made: _T = self._made[make]
         return made
 
+    def measure(self, name: str) -> Measure:
+        """What a measure of this study means."""
+        return measure_of(name, self.measures)
+
     def where(self, **wanted: Any) -> Results:
         """The cells with these labels, and of their readings those with this measure, attack, client or round.
 
-        A wanted value is one value, a tuple of several, or a function that says whether a value will do. Utility is
-        what the attack "utility" measured. A label that the study does not have is "".
+        A name that is neither is one of what readings are about (``rule="loss"``). A wanted value is one value, a
+        tuple of several, or a function that says whether a value will do. Utility is what the attack "utility"
+        measured. A label that a cell does not have is "", what a reading is not about is None.
         """
-        asked = {name: value for name, value in wanted.items() if name in _FIELDS}
-        labels = {name: value for name, value in wanted.items() if name not in _FIELDS}
+        asked = {name: value for name, value in wanted.items() if self._of_readings(name)}
+        labels = {name: value for name, value in wanted.items() if name not in asked}
         cells = [c for c in self.cells if all(_fits(c.labels.get(k, ""), value) for k, value in labels.items())]
         if asked:
             cells = [c.only(lambda r: all(_fits(_field(r, k), v) for k, v in asked.items())) for c in cells]
@@ -77,13 +85,16 @@ class Results:
 
         A key is one value for one name, and else a tuple.
         """
-        asked = any(name in _FIELDS for name in names)
+        asked = [name for name in names if self._of_readings(name)]
         keys: dict[tuple[Any, ...], None] = {}
         for cell in self.cells:
             for reading in (*cell.readings, *cell.attacks) if asked else (None,):
-                keys[tuple(_field(reading, n) if n in _FIELDS else cell.labels.get(n, "") for n in names)] = None
+                keys[tuple(_field(reading, n) if n in asked else cell.labels.get(n, "") for n in names)] = None
         found = {key: self.where(**dict(zip(names, key, strict=True))) for key in keys}
         return found if len(names) != 1 else {key[0]: some for key, some in found.items()}
+
+    def _of_readings(self, name: str) -> bool:
+        return name in _FIELDS or name not in self.labels
 
     def last(self) -> Results:
         """Only what was measured in the last round of each measure."""
@@ -116,7 +127,7 @@ class Results:
     @cached_property
     def settings(self) -> tuple[Setting, ...]:
         """The finished cells with their seeds pooled."""
-        return pool(self.finished.cells, self.headline)
+        return pool(self.finished.cells, self.headline, self.measures)
 
     @cached_property
     def frame(self) -> pandas.DataFrame:
@@ -137,7 +148,7 @@ class Results:
     @cached_property
     def better(self) -> str:
         """Which direction of the headline is good."""
-        return next((r.better for c in self.cells for r in c.readings if r.measure == self.headline), "higher")
+        return self.measure(self.headline).better
 
     @cached_property
     def defences(self) -> list[str]:
@@ -192,7 +203,9 @@ def _missing(cell: Cell, attacks: tuple[str, ...]) -> list[Missing]:
 
 
 def _field(reading: Reading | None, name: str) -> Any:
-    return getattr(reading, "by" if name == "attack" else name)
+    if name in _FIELDS:
+        return getattr(reading, "by" if name == "attack" else name)
+    return None if reading is None else reading.about.get(name)
 
 
 def _fits(value: Any, wanted: Any) -> bool:

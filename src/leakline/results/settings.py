@@ -13,17 +13,17 @@ from typing import Any, TypeVar
 
 from leakline.cards import Card, Promise, number, violations
 from leakline.leakage.brief import only_drawn
-from leakline.readings import Reading
+from leakline.measures import Measure, measure_of
+from leakline.readings import BESIDE, Fact, Reading, label_of
 from leakline.results.cell import Cell, whole
-from leakline.results.estimate import Estimate, estimate, over_seeds
+from leakline.results.estimate import Estimate, over_seeds
 
-BOUNDS = ("epsilon", "mu")
 _T = TypeVar("_T")
 
 
-def qualified(by: str, measure: str) -> str:
-    """A measure's full name: "accuracy" for utility, "loss-threshold.auc" for an attack's."""
-    return measure if by == "utility" else f"{by}.{measure}"
+def qualified(by: str, label: str) -> str:
+    """A figure's full name: "accuracy" for utility, "loss-threshold.tpr at fpr=0.01" for an attack's."""
+    return label if by == "utility" else f"{by}.{label}"
 
 
 def groups_of(things: Iterable[_T], key: Callable[[_T], Hashable]) -> dict[Any, list[_T]]:
@@ -43,6 +43,18 @@ class Leak:
     estimate: Estimate
     readings: tuple[Reading, ...]
     """Of the whole federation in each seed, or else of its clients."""
+    better: str
+    """The direction that is good for the people protected."""
+
+    @property
+    def about(self) -> Mapping[str, Fact]:
+        """What tells it from the attack's other figures."""
+        return {key: fact for key, fact in self.readings[0].about.items() if key not in BESIDE}
+
+    @property
+    def label(self) -> str:
+        """The measure with its rule and rate."""
+        return label_of(self.measure, self.about)
 
     @property
     def low(self) -> float | None:
@@ -65,14 +77,9 @@ class Leak:
         return self.readings[0].chance
 
     @property
-    def better(self) -> str:
-        """The direction that is good for the people protected."""
-        return self.readings[0].better
-
-    @property
     def name(self) -> str:
-        """The measure's full name."""
-        return qualified(self.by, self.measure)
+        """The figure's full name."""
+        return qualified(self.by, self.label)
 
     @property
     def interval(self) -> tuple[float | None, float | None]:
@@ -94,17 +101,23 @@ class Bound:
     """What an audit certified: the smallest and largest lower bound over seeds, and the trials of one."""
 
     measure: str
+    label: str
     by: str
     low: float
     high: float
     n: int | None
 
     @property
+    def name(self) -> str:
+        """The figure's full name."""
+        return qualified(self.by, self.label)
+
+    @property
     def text(self) -> str:
         """In a few words."""
         same = number(self.low) == number(self.high)
         span = number(self.low) if same else f"{number(self.low)} to {number(self.high)} (over seeds)"
-        return f"{self.measure.replace(':', ' per ')} >= {span} ({self.by}, {self.n or '?'} trials)"
+        return f"{self.label} >= {span} ({self.by}, {self.n or '?'} trials)"
 
 
 @dataclass(frozen=True)
@@ -145,7 +158,7 @@ class Setting:
     @property
     def proved(self) -> Bound | None:
         """The largest epsilon that an audit certified."""
-        bounds = [b for b in self.measured if b.measure.split(":")[0] == "epsilon"]
+        bounds = [b for b in self.measured if b.measure == "epsilon"]
         return max(bounds, key=lambda b: b.high, default=None)
 
     @property
@@ -196,34 +209,36 @@ def rebuilt(settings: Sequence[Setting]) -> Rebuilt | None:
     return max(found, key=lambda image: (image.ssim > image.guess, image.ssim, image.client), default=None)
 
 
-def pool(cells: Iterable[Cell], measure: str) -> tuple[Setting, ...]:
+def pool(cells: Iterable[Cell], measure: str, measures: Mapping[str, Measure]) -> tuple[Setting, ...]:
     """Pool the seeds of cells, with ``measure`` as their utility."""
     groups = groups_of(cells, lambda cell: cell.setting)
-    return tuple(_setting(dict(key), tuple(seeds), measure) for key, seeds in groups.items())
+    return tuple(_setting(dict(key), tuple(seeds), measure, measures) for key, seeds in groups.items())
 
 
-def _setting(labels: Mapping[str, Any], cells: tuple[Cell, ...], measure: str) -> Setting:
-    completed = [_completed(cell) for cell in cells]
+def _setting(
+    labels: Mapping[str, Any], cells: tuple[Cell, ...], measure: str, measures: Mapping[str, Measure]
+) -> Setting:
+    completed = [_completed(cell, measures) for cell in cells]
     promises, varied = _weakest([card.promises for card in completed])
     card = Card(
         " ".join(str(v) for v in labels.values()), promises,
         next((c.stamp for c in completed if c.stamp), ""),
         dropped=tuple(dict.fromkeys(d for c in completed for d in c.dropped)),
-        broken=tuple(dict.fromkeys(b for c in completed for b in c.broken)),
+        broken=tuple(dict.fromkeys(b for c in completed for b in c.broken)), measures=tuple(measures.values()),
     )  # fmt: skip
-    every = _leaks(completed)
+    every = _leaks(completed, measures)
     return Setting(
-        labels, cells, card, varied, utility_of(cells, measure),
-        tuple(k for k in every if not only_drawn(k.measure)), _measured(completed),
-        tuple(k for k in every if only_drawn(k.measure)),
+        labels, cells, card, varied, utility_of(cells, measure_of(measure, measures)),
+        tuple(k for k in every if not only_drawn(k)), _measured(completed),
+        tuple(k for k in every if only_drawn(k)),
     )  # fmt: skip
 
 
-def _completed(cell: Cell) -> Card:
+def _completed(cell: Cell, measures: Mapping[str, Measure]) -> Card:
     """A run's card with what attacks measured after it was written."""
     card = cell.card if cell.card is not None else Card("", ())
-    bounds = tuple(r for r in cell.attacks if r.measure.split(":")[0] in BOUNDS)
-    leaks = tuple(r for r in cell.attacks if r.measure.split(":")[0] not in BOUNDS)
+    bounds = tuple(r for r in cell.attacks if measure_of(r.measure, measures).is_bound)
+    leaks = tuple(r for r in cell.attacks if not measure_of(r.measure, measures).is_bound)
     card = replace(card, measured=card.measured + bounds, leaks=card.leaks + leaks)
     return replace(card, broken=tuple(dict.fromkeys(card.broken + violations(card))))
 
@@ -239,28 +254,30 @@ def _weakest(stacks: Sequence[tuple[Promise, ...]]) -> tuple[tuple[Promise, ...]
     return tuple(max(column, key=weakness) for column in columns), any(len(set(column)) > 1 for column in columns)
 
 
-def utility_of(cells: Sequence[Cell], measure: str) -> Estimate | None:
+def utility_of(cells: Sequence[Cell], measure: Measure) -> Estimate | None:
     """A utility measure after the last round, over seeds."""
-    runs = [[float(r.value) for r in cell.final(measure)] for cell in cells]
+    runs = [[float(r.value) for r in cell.final(measure.name)] for cell in cells]
     return over_seeds(measure, [sum(values) / len(values) for values in runs if values])
 
 
-def _leaks(completed: Sequence[Card]) -> list[Leak]:
+def _leaks(completed: Sequence[Card], measures: Mapping[str, Measure]) -> list[Leak]:
     groups: dict[tuple[str, str], list[list[Reading]]] = {}
     for card in completed:
-        for key, readings in groups_of(card.leaks, lambda r: (r.by, r.measure)).items():
+        for key, readings in groups_of(card.leaks, lambda r: (r.by, r.label)).items():
             groups.setdefault(key, []).append(whole(readings))
     leaks = []
-    for (by, measure), runs in groups.items():
-        pooled = estimate([sum(r.value for r in run) / len(run) for run in runs])
+    for runs in groups.values():
+        every = tuple(r for run in runs for r in run)
+        measure = measure_of(every[0].measure, measures)
+        pooled = over_seeds(measure, [sum(r.value for r in run) / len(run) for run in runs])
         if pooled is not None:
-            every = tuple(r for run in runs for r in run)
-            share = every[0].chance is not None and all(0 <= r.value <= 1 for r in every)
-            leaks.append(Leak(by, measure, pooled.within(0.0, 1.0) if share else pooled, every))
+            leaks.append(Leak(every[0].by, every[0].measure, pooled, every, measure.better))
     return leaks
 
 
 def _measured(completed: Sequence[Card]) -> tuple[Bound, ...]:
-    groups = groups_of((r for card in completed for r in card.measured), lambda r: (r.measure, r.by))
-    bounds = {key: [r.low if r.low is not None else r.value for r in readings] for key, readings in groups.items()}
-    return tuple(Bound(m, by, min(lows), max(lows), groups[m, by][0].n) for (m, by), lows in bounds.items())
+    bounds = []
+    for same in groups_of((r for card in completed for r in card.measured), lambda r: (r.label, r.by)).values():
+        lows = [r.low if r.low is not None else r.value for r in same]
+        bounds.append(Bound(same[0].measure, same[0].label, same[0].by, min(lows), max(lows), same[0].n))
+    return tuple(bounds)

@@ -14,6 +14,7 @@ from typing import Any
 
 from leakline.cards import Card
 from leakline.errors import StoreError
+from leakline.measures import read_measures
 from leakline.readings import Reading
 from leakline.results.cell import FAILED, FINISHED, NOT_RUN, UNFINISHED, UNREADABLE, Cell
 from leakline.results.results import Results
@@ -35,7 +36,7 @@ def read(root: Path) -> Results:
         root, str(grid.get("name", "")), str(grid.get("title", "")), number_of(grid.get("delta")) or 0.0,
         tuple(str(n) for n in notes) if isinstance(notes, list) else (),
         text.read_text(encoding="utf-8", errors="replace") if text.is_file() else "",
-        cells, tuple(sorted(key for key in ends if key not in known)),
+        cells, tuple(sorted(key for key in ends if key not in known)), read_measures(grid.get("measures")),
     )  # fmt: skip
 
 
@@ -126,10 +127,15 @@ def _readings(lines: Sequence[Mapping[str, Any]]) -> list[Reading]:
             line["measure"], line["value"], number_of(line.get("low")), number_of(line.get("high")),
             _whole(line.get("n")), str(line.get("by", "utility")), _whole(line.get("round")),
             None if line.get("client") is None else str(line["client"]), number_of(line.get("chance")),
-            str(line.get("better", "higher")), str(line.get("note", "")),
+            _about(line.get("about")), str(line.get("note", "")),
         )
         for line in lines if _is_reading(line)
     ]  # fmt: skip
+
+
+def _about(value: Any) -> dict[str, Any]:
+    facts = value.items() if isinstance(value, dict) else ()
+    return {key: fact for key, fact in facts if isinstance(fact, str) or number_of(fact) is not None}
 
 
 def valid(value: Any) -> Any:

@@ -6,7 +6,6 @@ attribute-inference and user-membership. Figures average over seeds; intervals o
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 
 from leakline.readings import Reading
@@ -60,10 +59,10 @@ def figure_4(results: Results) -> Table:
     for arm, some in arms.items():
         for by, epochs in _swept(some):
             right, area = (
-                some.where(attack=by, measure=f"{m}:{PAPERS}:epochs={epochs}").over_seeds() for m in ("accuracy", "auc")
+                some.where(attack=by, measure=m, rule=PAPERS, epochs=epochs).over_seeds() for m in ("right", "auc")
             )
             places.setdefault((by, epochs), {})[arm] = (right, area)
-            majority = some.where(attack=by, measure=lambda m: m.startswith("accuracy:")).every
+            majority = some.where(attack=by, measure="right").every
             chance[by] = next((r.chance for r in majority if r.chance is not None), float("nan"))
     columns = ("attack", "epochs", "majority", *(f"{arm} {what}" for arm in arms for what in ("accuracy", "AUC")))
     rows = [
@@ -79,7 +78,7 @@ def figure_5(results: Results) -> Table:
     users: dict[str, list[float]] = {}
     for arm, some in _arms(results).items():
         for by in dict.fromkeys(by for by, _ in _swept(some)):
-            right = some.where(attack=by, measure=lambda m: m.startswith("right:"))
+            right = some.where(attack=by, measure="found-out")
             users[f"{arm} {by}"] = _quantiles([_most_epochs(c.attacks) for c in right.cells])
     return _distribution("Figure 5: share of right guesses over users", users)
 
@@ -88,8 +87,9 @@ def figure_6(results: Results) -> Table:
     """Figure 6: who took part, guessed from updates."""
     rows = []
     for arm, some in _arms(results).items():
-        for by, got in some.where(measure=f"auc:{PAPERS}").by("attack").items():
-            accuracy, best = (some.where(attack=by, measure=m).over_seeds() for m in (f"accuracy:{PAPERS}", "auc:best"))
+        for by, got in some.where(measure="auc", rule=PAPERS, epochs=None).by("attack").items():
+            accuracy = some.where(attack=by, measure="right", rule=PAPERS).over_seeds()
+            best = some.where(attack=by, measure="auc", choice="best").over_seeds()
             rows.append((arm, by, accuracy, got.over_seeds(), *got.ends(), best))
     columns = ("defence", "attack", "accuracy", "AUC", "AUC lowest", "AUC highest", "AUC of the best attacker")
     note = "half of the users take part: chance is 0.5; lowest and highest: ends of the runs' 95 % intervals over users"
@@ -103,12 +103,10 @@ def frontier(results: Results) -> Table:
         accuracy = estimate([c[-1] for c in map(_curve, some.cells) if c])
         promises = (p.epsilon for c in some.cells if c.card for p in c.card.promises)
         epsilon = next((epsilon for epsilon in promises if epsilon is not None), "none")
-        for (by, measure), got in (
-            some.where(measure=lambda m: m.startswith("auc:best")).by("attack", "measure").items()
-        ):
-            p = ", ".join(match[1] for r in got.every if (match := re.search(r"p = ([\d.e-]+)", r.note)))
-            epochs = measure.partition(":epochs=")[2]
-            rows.append((arm, epsilon, accuracy, by, epochs, got.over_seeds(), *got.ends(), p))
+        for (by, epochs), got in some.where(measure="auc", choice="best").by("attack", "epochs").items():
+            p = ", ".join(f"{r.about['p']:.3g}" for r in got.every if "p" in r.about)
+            named = "" if epochs is None else f"{epochs:g}"
+            rows.append((arm, epsilon, accuracy, by, named, got.over_seeds(), *got.ends(), p))
     columns = ("defence", "epsilon", "accuracy", "attack", "epochs", "AUC", "lowest", "highest", "p-values")
     note = (
         "AUC: the best of the features and learners tried, so above 0.5 by chance; p-values allow for that; "
@@ -160,18 +158,13 @@ def _distribution(title: str, values: Mapping[str, Sequence[float]]) -> Table:
     return Table(title, ("share of users", *values), rows, "a share of users has at most this value; mean over seeds")
 
 
-def _epochs(measure: str) -> int:
-    match = re.search(r":epochs=(\d+)$", measure)
-    return int(match[1]) if match else 0
-
-
 def _most_epochs(readings: Sequence[Reading]) -> list[Reading]:
     """Those of the largest number of epochs, where there are several."""
-    groups = groups_of(readings, lambda r: _epochs(r.measure))
+    groups = groups_of(readings, lambda r: r.about.get("epochs", 0))
     return groups[max(groups)] if groups else []
 
 
 def _swept(results: Results) -> list[tuple[str, int]]:
     """Attacks with the local epochs that they were tried at."""
-    tried = [r for r in results.every if r.measure.startswith(f"auc:{PAPERS}:epochs=")]
-    return list(dict.fromkeys((r.by, _epochs(r.measure)) for r in tried))
+    tried = results.where(measure="auc", rule=PAPERS).every
+    return list(dict.fromkeys((r.by, int(r.about["epochs"])) for r in tried if "epochs" in r.about))

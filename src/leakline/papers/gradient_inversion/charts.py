@@ -16,6 +16,7 @@ from leakline.papers.gradient_inversion.turns import OURS, Case, Turn, filtered,
 from leakline.report.charts.chart import Chart, Series
 from leakline.results import Results
 from leakline.results.settings import groups_of
+from leakline.study.store import folder_of
 
 MOST_OF_A_TURN, MOST, FEWEST = 8, 800, 6
 """Points of one kind in one turn, points in all (the time of t-SNE grows with them), and points that make a picture."""
@@ -204,10 +205,10 @@ def _sets(case: Case) -> Iterator[tuple[str, Sequence[str], np.ndarray]]:
     if case.cell.folder is None:
         return
     media = case.cell.folder / "media"
-    ours = case.cell.hashes.get(OURS, "-").rpartition("-")[2]
+    ours = folder_of(case.cell.hashes.get(OURS, ""))
     for path in sorted(media.glob("*/round-*/*/embedding.npy")):
         attack, _, client = path.relative_to(media).parts[:3]
-        if attack.rpartition("-")[2] != ours or any(part.is_symlink() for part in (path, *path.parents[:3])):
+        if attack != ours or any(part.is_symlink() for part in (path, *path.parents[:3])):
             continue
         try:
             if path.stat().st_size > MOST_BYTES:

@@ -101,17 +101,18 @@ class Turn:
         return None if reading is None or not math.isfinite(reading.value) else float(reading.value)
 
     def p(self, measure: str) -> float | None:
-        """The p-value in a reading's note."""
-        note = self.readings[measure].note if measure in self.readings else ""
-        match = re.search(r"\bp = (\d+(?:\.\d+)?(?:e[+-]?\d+)?)", note)
-        return float(match[1]) if match else None
+        """The p-value of a reading."""
+        return self._fact(measure, "p")
 
     @property
     def effort(self) -> tuple[float, float] | None:
-        """Iterations and minutes."""
-        note = self.readings["ssim"].note if "ssim" in self.readings else ""
-        match = re.search(r"\b(\d+) iterations, (\d+(?:\.\d+)?) min", note)
-        return (float(match[1]), float(match[2])) if match else None
+        """Iterations and minutes, to a tenth."""
+        iterations, seconds = self._fact("ssim", "iterations"), self._fact("ssim", "seconds")
+        return None if iterations is None or seconds is None else (iterations, round(seconds / 60, 1))
+
+    def _fact(self, measure: str, name: str) -> float | None:
+        fact = self.readings[measure].about.get(name) if measure in self.readings else None
+        return float(fact) if isinstance(fact, int | float) and math.isfinite(fact) else None
 
 
 def cases(results: Results) -> list[Case]:

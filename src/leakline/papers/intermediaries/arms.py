@@ -108,8 +108,8 @@ def arms(results: Results, aside: str = "") -> list[Arm]:
     cells = [c for c in results.finished.where(scenario=wanted).cells if _noisy(c) is not None]
     groups = groups_of(cells, lambda c: (c.label("scenario"), _strategy(c), clients(c), _noisy(c)))
     return [
-        Arm(scenario, strategy, number, *noisy, tuple(some), results.delta)
-        for (scenario, strategy, number, noisy), some in groups.items()
+        Arm(scenario, strategy, number, z, parts, bound, clip, tuple(some), results.delta)
+        for (scenario, strategy, number, (z, parts, bound, clip)), some in groups.items()
     ]
 
 

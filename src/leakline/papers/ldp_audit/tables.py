@@ -7,7 +7,7 @@ Clopper-Pearson bounds of the pooled counts. Figures come as the table of their 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,24 +22,27 @@ from leakline.results.table import Table
 
 BOUNDS = "eq. (3): mean of the measurements' point estimates, biased upwards; >=: 95 % bound of the pooled counts"
 
+VARIED = ("norm", "step", "clients")
+"""What single figures vary; readings of the others have none of it."""
+
 
 @dataclass(frozen=True)
 class Game:
-    """One finished cell: its data set, its epsilon, and what was measured by adversary, box, rule and variation."""
+    """One finished cell: its data set, its epsilon, and what was measured of each adversary, box and rule."""
 
     data: str
     epsilon: float
-    played: Mapping[tuple[str, ...], Reading]
+    played: Sequence[Reading]
 
-    def got(self, *name: str) -> tuple[float | None, float | None]:
+    def got(self, adversary: str, box: str, rule: str, **varied: float) -> tuple[float | None, float | None]:
         """The mean of eq. (3) and the bound that holds; nothing where it was not played."""
-        reading = self.played.get(name)
-        return (None, None) if reading is None else (reading.value, reading.low)
+        asked = {"adversary": adversary, "box": box, "rule": rule, **{key: varied.get(key) for key in VARIED}}
+        fitting = (r for r in self.played if asked == {key: r.about.get(key) for key in asked})
+        return next(((r.value, r.low) for r in fitting), (None, None))
 
     def varied(self, what: str) -> list[float]:
-        """The values of what was varied ("norm", "clients", "step")."""
-        last = [name[-1].split() for name in self.played]
-        return [float(words[1]) for words in last if len(words) == 2 and words[0] == what]
+        """The values of one of `VARIED`."""
+        return [float(r.about[what]) for r in self.played if what in r.about]
 
 
 def games(results: Results, data: str = "") -> list[Game]:
@@ -47,7 +50,7 @@ def games(results: Results, data: str = "") -> list[Game]:
     found = []
     for cell in results.finished.cells:
         name = cell.label("scenario")
-        played = {tuple(r.measure.split(" | ")): r for r in cell.attacks if " | " in r.measure}
+        played = [r for r in cell.attacks if r.measure == "estimated-epsilon"]
         given = cell.defences[0].get("epsilon") if len(cell.defences) == 1 else None
         if given is not None and played and data in ("", name):
             found.append(Game(name, float(given), played))
@@ -111,7 +114,7 @@ def figure_3(results: Results) -> Table:
     """Paper 002, Figure 3: a dummy gradient's norm, measured and in closed form."""
 
     def cells(game: Game, ratio: float) -> Sequence[Any]:
-        measured = game.got("dummy gradient", "white", "cosine", f"norm {ratio:g}")
+        measured = game.got("dummy gradient", "white", "cosine", norm=ratio)
         return (*measured, flip_epsilon(game.epsilon, ratio))
 
     columns, rows = _varied(results, "norm", ("eq. (3)", ">=", "exact"), cells)
@@ -142,9 +145,7 @@ def table_3(results: Results) -> Table:
     """Paper 002, Table 3: the benign black box as the number of clients grows (MNIST)."""
 
     def cells(game: Game, clients: float) -> Sequence[Any]:
-        change, inverted = (
-            game.got("benign", "black", rule, f"clients {clients:g}") for rule in ("loss change", "inverted")
-        )
+        change, inverted = (game.got("benign", "black", rule, clients=clients) for rule in ("loss change", "inverted"))
         return (*change, inverted[1])
 
     columns, rows = _varied(results, "clients", ("eq. (3)", ">=", "inverted >="), cells)
@@ -157,7 +158,7 @@ def steps(results: Results) -> Table:
     """Gradient flip, black box: the server's step decides what rule (4) finds (not in the paper)."""
 
     def cells(game: Game, times: float) -> Sequence[Any]:
-        return game.got("gradient flip", "black", "loss", f"step {times:g}")
+        return game.got("gradient flip", "black", "loss", step=times)
 
     columns, rows = _varied(results, "step", ("eq. (3)", ">="), cells)
     title = "Black box against the length of the server's step, MNIST"

@@ -14,7 +14,7 @@ from typing import Any
 
 from leakline.errors import StoreError
 from leakline.papers.metric_privacy import printed
-from leakline.readings import Reading
+from leakline.readings import Reading, label_of, rule_of
 from leakline.report.papers import Tables
 from leakline.results import Cell, Estimate, Results
 from leakline.results.estimate import estimate
@@ -103,13 +103,18 @@ def table_11(results: Results) -> Table:
 
 def _inference(results: Results, strategy: str, number: str) -> Table:
     grid = results.finished.by("strategy", "defence")
-    lines: tuple[tuple[str, str, Sequence[float | None]], ...] = (
-        ("aggregated", "aggregated-loss:present", printed.CLIENT_INFERENCE[strategy][0]),
-        ("target (shadow set)", "shadow-loss:inside:present", printed.CLIENT_INFERENCE[strategy][1]),
-        ("difference (%)", "difference-percent:inside:present", printed.CLIENT_INFERENCE[strategy][2]),
-        ("difference (%) without the target", "difference-percent:inside:absent", (None,) * 3),
+    aggregated, shadow, difference = printed.CLIENT_INFERENCE[strategy]
+    inside, absent = {"shadow": "inside", "world": "present"}, {"shadow": "inside", "world": "absent"}
+    lines: tuple[tuple[str, str, dict[str, str], Sequence[float | None]], ...] = (
+        ("aggregated", "aggregated-loss", {"world": "present"}, aggregated),
+        ("target (shadow set)", "shadow-loss", inside, shadow),
+        ("difference (%)", "difference-percent", inside, difference),
+        ("difference (%) without the target", "difference-percent", absent, (None,) * 3),
     )
-    rows = [(name, *_beside(paper.__getitem__, partial(_figure, grid, what, strategy))) for name, what, paper in lines]
+    rows = [
+        (name, *_beside(paper.__getitem__, partial(_figure, grid, what, strategy, **about)))
+        for name, what, about, paper in lines
+    ]
     note = (
         f"{WORLDS}. The last row is the world that the paper did not run: the figure when nobody is there to be found"
     )
@@ -159,15 +164,16 @@ def gap(results: Results) -> Table:
 def inference(results: Results) -> Table:
     """The client inference attack with a world to compare with: AUC, accuracy and true positives of every score."""
     rows = []
+    figures = ("auc", "balanced-right", "tpr at fpr=0.01", "tpr at fpr=0.1")
     for cell in results.finished.cells:
-        for (by, score), readings in groups_of(cell.attacks, lambda r: (r.by, r.measure.partition(":")[2])).items():
-            named = {r.measure.partition(":")[0]: r for r in readings}
+        for (by, score), readings in groups_of(cell.attacks, lambda r: (r.by, rule_of(r.about))).items():
+            named = {label_of(r.measure, {k: v for k, v in r.about.items() if k == "fpr"}): r for r in readings}
             if "auc" in named:
-                shown = (_interval(named.get(m)) for m in ("auc", "balanced-accuracy", "tpr@fpr=0.01", "tpr@fpr=0.1"))
+                shown = (_interval(named.get(m)) for m in figures)
                 labels = (cell.labels.get(name, "") for name in ("strategy", "defence", "seed"))
                 rows.append((*labels, by, score, *shown, named["auc"].n, named["auc"].note))
     columns = (
-        "strategy", "defence", "seed", "attack", "score:shadow", "AUC", "balanced accuracy", "TPR at 1 % FPR",
+        "strategy", "defence", "seed", "attack", "score, shadow", "AUC", "balanced accuracy", "TPR at 1 % FPR",
         "TPR at 10 % FPR", "worlds", "ceiling",
     )  # fmt: skip
     note = "95 % intervals: DeLong for the AUC, Clopper-Pearson for shares; chance: 0.5, 0.5, 0.01, 0.1"
@@ -204,15 +210,14 @@ def _final(grid: Grid, measure: str, strategy: str, defence: str) -> Estimate | 
     return estimate([float(r.value) for c in _cells(grid, strategy, defence) if (r := c.newest(measure)) is not None])
 
 
-def _figure(grid: Grid, measure: str, strategy: str, defence: str) -> Estimate | None:
+def _figure(grid: Grid, measure: str, strategy: str, defence: str, **about: str) -> Estimate | None:
     """A figure over worlds, with the attack's own t-interval; of the first attack that gives it."""
-    from scipy.special import stdtrit
-
-    r = next((r for c in _cells(grid, strategy, defence) for r in c.attacks if r.measure == measure), None)
-    if r is None or r.n is None or r.n < 2 or r.low is None or r.high is None:
+    if (strategy, defence) not in grid:
+        return None
+    r = next(iter(grid[strategy, defence].where(measure=measure, **about).every), None)
+    if r is None or r.low is None or r.high is None or "sd" not in r.about:
         return None if r is None else Estimate(float(r.value))
-    sd = (r.high - r.value) * math.sqrt(r.n) / float(stdtrit(r.n - 1, 0.975))
-    return Estimate(float(r.value), sd, r.low, r.high, r.n)
+    return Estimate(float(r.value), float(r.about["sd"]), r.low, r.high, r.n or 1)
 
 
 def _partition(results: Results) -> dict[str, tuple[int, ...]]:

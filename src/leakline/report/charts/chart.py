@@ -12,7 +12,6 @@ from typing import Literal
 
 from leakline.results import Estimate, Results, Setting
 from leakline.results.cell import whole
-from leakline.results.estimate import SHARES
 from leakline.results.settings import Leak, strongest
 from leakline.results.table import Table
 
@@ -140,12 +139,12 @@ def tradeoff(results: Results) -> list[Chart]:
     for by in dict.fromkeys(leak.by for leak in every):
         top = strongest([leak for leak in every if leak.by == by])
         if top is not None:
-            firsts[by] = (top.measure, top.chance)
+            firsts[by] = (top.label, top.chance)
     charts = []
-    for by, (measure, chance) in firsts.items():
+    for by, (label, chance) in firsts.items():
         points: dict[str, list[tuple[Setting, Leak]]] = {}
         for setting in results.settings:
-            got = next((k for k in setting.leaks if (k.by, k.measure) == (by, measure)), None)
+            got = next((k for k in setting.leaks if (k.by, k.label) == (by, label)), None)
             if got is not None and setting.utility is not None:
                 points.setdefault(setting.defence, []).append((setting, got))
         flat = [(s, k) for found in points.values() for s, k in found]
@@ -161,7 +160,7 @@ def tradeoff(results: Results) -> list[Chart]:
         if series and chance is not None:
             charts.append(
                 Chart(
-                    f"Utility against leakage: {by}", measure, results.headline, uncrowded(series), "points",
+                    f"Utility against leakage: {by}", label, results.headline, uncrowded(series), "points",
                     mark_x=(chance, "guessing"),
                     note=f"further left: less leaks; {_up(results)}; {BARS}. {_frontier(series)}",
                     where={"attack": by}, y_range=_limits(results, series),
@@ -233,10 +232,11 @@ def _limits(results: Results, series: Sequence[Series]) -> tuple[float, float] |
     """Room around shares; other measures find their own."""
     _, values = _spans(series, False)
     known = [v for v in values if v is not None]
-    if results.headline not in SHARES or not known:
+    measure = results.measure(results.headline)
+    if not measure.is_share or not known:
         return None
     room = max(0.05, 0.1 * (max(known) - min(known)))
-    return max(min(known) - room, 0.0), min(max(known) + room, 1.0)
+    return measure.cut(min(known) - room), measure.cut(max(known) + room)
 
 
 def pareto(points: Sequence[tuple[float, float]]) -> list[bool]:

@@ -27,6 +27,7 @@ from leakline.names import is_safe
 from leakline.report.gallery.png import clean_png
 from leakline.results import Cell, Results
 from leakline.results.stored import valid
+from leakline.study.store import folder_of
 from leakline.text import tidy
 
 KINDS = ("original", "prior", "reconstruction")
@@ -145,7 +146,7 @@ def _found(cell: Cell, problems: Counter[str]) -> Iterator[_Found]:
             continue
         if not (digits.isdecimal() and len(digits) < 10 and is_safe(made) and is_safe(client)):
             continue
-        by = next((name for name in names if _same_attack(name, cell.hashes.get(name, ""), made)), None)
+        by = next((name for name in names if folder_of(cell.hashes.get(name, "")) == made), None)
         if by is None:
             problems["folders of pictures by attacks that the study no longer has, or not with these settings"] += 1
             continue
@@ -162,16 +163,6 @@ def _found(cell: Cell, problems: Counter[str]) -> Iterator[_Found]:
             mine = [r for r in cell.attacks if (r.by, r.client, r.round) == (names[place], folder.name, index)]
             figures = {r.measure: r.value for r in mine}
             yield _Found({**figures, **here, "kind": STRIP}, folder / "strip.png", names[place])
-
-
-def _same_attack(name: str, key: str, folder: str) -> bool:
-    """Whether an attack of the study (its name, and its name with the hash of its settings) made this folder.
-
-    The folder is called by a name and a hash too, but has the attack's name on the menu.
-    """
-    settings = folder.rpartition("-")[2]
-    hashed = len(settings) == 8 and set(settings) <= set("0123456789abcdef")
-    return folder in (key, name) or (hashed and key.rpartition("-")[2] == settings)
 
 
 def _listed(folder: Path, problems: Counter[str]) -> Iterator[dict[str, Any]]:

@@ -94,7 +94,7 @@ def _attack(settings: Sequence[Setting]) -> Cell:
     mean = worst.estimate.mean
     if worst.chance == 0.5:
         return Cell(f"right {100 * mean:.0f} of 100 times", more, f"{100 * mean:.6f}")
-    return Cell(f"{worst.measure} {mean:.2f}, by chance {worst.chance:.2g}", more, f"{mean:.6f}")
+    return Cell(f"{worst.label} {mean:.2f}, by chance {worst.chance:.2g}", more, f"{mean:.6f}")
 
 
 def _of(client: str) -> str:

@@ -66,7 +66,7 @@ def _per_client(results: Results) -> Iterator[tuple[Setting, str, str, str, Valu
         for cell in setting.cells:
             for r in (*last([r for r in cell.readings if r.client]), *cell.attacks):
                 if r.client and math.isfinite(r.value):
-                    mine = groups.setdefault((r.by, r.measure, r.better), {})
+                    mine = groups.setdefault((r.by, r.label, results.measure(r.measure).better), {})
                     mine.setdefault(r.client, []).append(float(r.value))
         for (by, measure, better), clients_ in groups.items():
             values = {name: e for name, found in clients_.items() if (e := estimate(found)) is not None}

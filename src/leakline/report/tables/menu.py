@@ -17,7 +17,7 @@ from leakline.text import scrub
 
 __all__ = ["FORMS", "TABLES", "Table", "every_table", "render"]
 
-SEEDS = "mean ± standard deviation [95 % t-interval] over seeds, shares cut at 0 and 1"
+SEEDS = "mean ± standard deviation [95 % t-interval] over seeds, cut to the measure's range"
 
 
 def utility(results: Results) -> Table:
@@ -43,7 +43,9 @@ def measures(results: Results) -> Table:
     finished = results.finished.cells
     names = list(dict.fromkeys(r.measure for cell in finished for r in cell.readings))
     labels = (*results.axes, "defence")
-    body = tuple((*_place(results, s), *(utility_of(s.cells, n) for n in names)) for s in results.settings)
+    body = tuple(
+        (*_place(results, s), *(utility_of(s.cells, results.measure(n)) for n in names)) for s in results.settings
+    )
     return Table("All utility measures after the last round", (*labels, *names), body, SEEDS)
 
 
@@ -69,7 +71,7 @@ def attacks(results: Results) -> Table:
     """What every attack got from every setting."""
     columns = (*results.axes, "defence", "attack", "measure", "value", "lowest", "highest", "chance", "trials")
     rows = [
-        (*_place(results, s), leak.by, leak.measure, leak.estimate, leak.low, leak.high, leak.chance, leak.n)
+        (*_place(results, s), leak.by, leak.label, leak.estimate, leak.low, leak.high, leak.chance, leak.n)
         for s in results.settings for leak in s.leaks
     ]  # fmt: skip
     note = f"value: {SEEDS}; lowest and highest: ends of the single runs' own 95 % intervals; trials: in one run"
