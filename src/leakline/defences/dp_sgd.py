@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from leakline.defences.base import Defence, Loss
 from leakline.errors import StackError
 from leakline.mechanisms import add_gaussian
-from leakline.mechanisms.per_example import clipped_sum, refuse_coupled
+from leakline.mechanisms.independence import refuse_layers
+from leakline.mechanisms.per_example import clipped_sum
 from leakline.messages import Turn, Update
 from leakline.privacy import Adjacency, Claim, Gaussian, NoClaim, Seat, Unit
 
@@ -57,7 +58,7 @@ class DpSgd(Defence):
 
     def check(self, federation: Federation) -> None:
         """Refuse, before training, a model in which examples of a batch mix."""
-        refuse_coupled(federation.bench().model)
+        refuse_layers(federation.bench().model)
 
     def batches(self, examples: int, plan: Plan, turn: Turn) -> Iterator[Tensor] | None:
         """Poisson batches, some of them perhaps empty; or None: as the plan has them."""

@@ -735,7 +735,7 @@ MIXING = [
     Case("LSTM along the batch", net(lambda m, x: m.h(m.a(x)[0][:, -1]), a=lambda: nn.LSTM(4, 5), h=linear(5)), SIGNAL),
     Case("best rows only", net(lambda m, x: m.h(x) * (m.g(x) >= m.g(x).median()), g=linear(4, 1), h=linear()), ROW),
     Case("share of an expert", net(lambda m, x: m.h(x) / (1 + m.h(x).argmax(1).bincount(minlength=3) / len(x)), h=linear()), ROW),
-    Case("mean taken away, tied", lambda: Net(lambda m, x: m.b(m.a(x - x.mean(0)) if m.training else x)[:, :3], a=tied(), b=nn.Linear(3, 4)), ROW),
+    Case("mean taken away, tied", lambda: Net(lambda m, x: m.b(m.a(x - x.mean(0) if m.training else x)), a=tied(), b=nn.Linear(3, 3)), ROW),
     Case("dropout and the mean", net(lambda m, x: m.h(F.dropout(x - 0.1 * x.mean(0), 0.3, m.training)), h=linear()), ROW, random=True),
     Case("dropout and the mean in training",
          net(lambda m, x: m.h(m.d(x) - (0.1 * x.mean(0) if m.training else 0)), d=lambda: nn.Dropout(0.5), h=linear()), ROW, random=True),
