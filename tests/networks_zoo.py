@@ -756,6 +756,11 @@ def ranking(outputs: Tensor, targets: Tensor) -> Tensor:
     return F.softplus(-gap * (targets[:, None] > targets[None, :])).mean()
 
 
+def class_weights(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Divided by the weights of the batch's labels."""
+    return F.cross_entropy(outputs, targets, torch.tensor([1.0, 5.0, 50.0]))
+
+
 def by_frequency(outputs: Tensor, targets: Tensor) -> Tensor:
     weights = len(targets) / (1.0 + targets.bincount(minlength=3))
     return (weights[targets] * F.cross_entropy(outputs, targets, reduction="none")).mean()
@@ -775,11 +780,11 @@ def each(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 MIXING_LOSSES = [
-    on_rows("class weights", lambda out, y: F.cross_entropy(out, y, torch.tensor([1.0, 5.0, 50.0]))),
+    on_rows("class weights", class_weights),
     on_rows("class weights, one rare class", lambda out, y: F.cross_entropy(out, y, torch.tensor([1.0, 1.0, 1e-3]))),
     on_rows("class weights, nll", lambda out, y: F.nll_loss(out.log_softmax(1), y, torch.tensor([1.0, 5.0, 50.0]))),
     on_rows("class weights from the batch", by_frequency),
-    on_rows("class weights, labels of one class here", lambda out, y: F.cross_entropy(out, y, torch.tensor([1.0, 5.0, 50.0])),
+    on_rows("class weights, labels of one class here", class_weights,
             y=lambda: torch.zeros(N, dtype=torch.long)),
     on_rows("ignored labels", lambda out, y: F.cross_entropy(out, y, ignore_index=1)),
     on_rows("contrastive", contrastive),

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from leakline.errors import StackError
-from leakline.mechanisms.per_example import clipped_sum
-from networks_zoo import COUPLED, SOUND, Case, N
+from leakline.mechanisms.per_example import clipped_sum, path_of
+from networks_zoo import COUPLED, SOUND, Case, N, Net
 
 REFUSED = {
     "embedding, max_norm",
@@ -115,3 +118,113 @@ def test_what_is_coupled_or_cannot_be_clipped_is_refused(case):
         clipped_sum(built(case), case.loss, case.x(), case.y(), 1.0)
     assert refused.value.what
     assert refused.value.fix
+
+
+# --- after the first look --------------------------------------------------------------------------------------------
+
+
+class Gate(nn.Module):
+    """Uses a layer's weight past the layer, once the gate is open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.open = nn.Linear(4, 3), False
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.a(x) + functional.linear(x**2, self.a.weight) if self.open else self.a(x)
+
+
+class Picky(nn.Module):
+    """Calls a layer for the rows that are far from zero, of which the first batches have none or all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 3), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        far = (x[:, 0].abs() > 1e4).nonzero()[:, 0]
+        rest = (x[:, 0].abs() <= 1e4).nonzero()[:, 0]
+        return torch.zeros(len(x), 3).index_add(0, rest, self.a(x[rest])).index_add(0, far, self.b(x[far]))
+
+
+@pytest.mark.parametrize("build", [Gate, Picky])
+def test_a_branch_that_opens_later_is_noticed_in_that_very_pass(build):
+    case = Case("", build, lambda: torch.randn(N, 4, generator=torch.Generator().manual_seed(0)))
+    ready = Prepared(case)
+    x = case.x()
+    x[2:4] *= 1e6
+    ready.model.open = True
+    expected = torch.zeros(())
+    for i in range(N):
+        ready.model.zero_grad()
+        case.loss(ready.model(x[i : i + 1]), case.y()[i : i + 1]).backward()
+        gradient = flat([p.grad for p in ready.model.parameters()], ready.model)
+        expected = expected + gradient * min(1.0, 0.5 / max(float(gradient.norm()), 1e-300))
+    assert float((ready.sum(0.5, x, case.y()) - expected).norm()) <= 1e-5 * float(expected.norm())
+
+
+def test_a_verdict_is_about_a_loss_the_trained_parameters_and_the_modes():
+    model, x, y = nn.Sequential(nn.Linear(4, 3), nn.PReLU()).train(), torch.randn(N, 4), torch.arange(N) % 3
+    model[1].requires_grad_(False)
+    assert clipped_sum(model, functional.cross_entropy, x, y, 1.0).path == "bookkeeping"
+    model[1].requires_grad_(True)
+    assert clipped_sum(model, functional.cross_entropy, x, y, 1.0).path == "vmap"
+    with pytest.raises(StackError, match="loss is not a mean"):
+        clipped_sum(model, lambda out, y: functional.cross_entropy(out, y, reduction="sum"), x, y, 1.0)
+    training_only = next(c for c in COUPLED if c.name == "mean taken away in training")
+    mixing = built(training_only).eval()
+    clipped_sum(mixing, functional.cross_entropy, training_only.x(), training_only.y(), 1.0)
+    with pytest.raises(StackError, match="depends on the other examples"):
+        clipped_sum(mixing.train(), functional.cross_entropy, training_only.x(), training_only.y(), 1.0)
+
+
+def test_looking_leaves_no_trace():
+    """Buffers, attributes, lists, everybody's random state: as if nobody had looked."""
+
+    def forward(m, x):
+        m.seen.lerp_(x.detach().mean(0), 0.1)
+        m.log.append(float(x.sum()))
+        m.last = x.detach()
+        return m.h(functional.dropout(x, 0.5) * random.random() * np.random.rand())  # noqa: NPY002, S311
+
+    model = Net(forward, h=nn.Linear(4, 3), seen=torch.zeros(4)).train()
+    model.log = []
+    state = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
+    path_of(model, functional.cross_entropy, torch.randn(N, 4, generator=torch.Generator()), torch.arange(N) % 3)
+    assert torch.equal(model.seen, torch.zeros(4))
+    assert model.log == []
+    assert not hasattr(model, "last")
+    assert torch.equal(state[0], torch.get_rng_state())
+    assert state[1] == random.getstate()
+    assert state[2] == np.random.get_state()[1].tolist()  # noqa: NPY002
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [64, 256])
+@pytest.mark.parametrize("case", [*SOUND, *COUPLED], ids=lambda case: case.name)
+def test_batches_of_a_real_size(case, size):
+    """No exchange of a record moves the sum by more than two bounds, of whatever is accepted; nothing coupled is."""
+    generator = torch.Generator().manual_seed(size)
+    x, y = (torch.cat([part] * (size // N)) for part in (case.x(), case.y()))
+    if x.is_floating_point():
+        x = x * (0.5 + torch.rand(size, *[1] * (x.dim() - 1), generator=generator)).to(x.dtype)
+    model, bound = built(case), 0.3
+    refused = case in COUPLED or case.name in REFUSED
+    try:
+        clipped_sum(model, case.loss, x, y, bound)
+    except StackError:
+        assert refused
+        return
+    assert not refused
+
+    def total(x: Tensor) -> Tensor:
+        rewound(case, model)
+        torch.manual_seed(1)
+        np.random.seed(1)  # noqa: NPY002
+        return flat(list(clipped_sum(model, case.loss, x, y, bound).sums), model)
+
+    whole = total(x)
+    for j in (0, size // 2, size - 1):
+        other = x.clone()
+        other[j] = 100 * x[j - 1] if x.is_floating_point() else x[j - 1]
+        assert float((total(other) - whole).norm()) <= 2 * bound * (1 + 1e-5)

@@ -96,7 +96,8 @@ def in_doubt(trial: Trial, x: Tensor, y: Tensor, look: Callable[[Trial, Tensor, 
         return None
     try:
         with doubled(trial.model), trying(trial.model, trial.loss) as precise:
-            return look(precise, *(t.double() if t.is_floating_point() else t for t in (x, y)), TOLERANCE)
+            wide_x, wide_y = (t.double() if t.is_floating_point() else t for t in (x, y))
+            return look(precise, wide_x, wide_y, TOLERANCE)
     except Exception:  # a user's own network may hold on to float32 in any way
         return look(trial, x, y, COARSE)
 
@@ -199,9 +200,8 @@ def _outputs_move(trial: Trial, pairs: Iterator[tuple[Tensor, Tensor]], toleranc
         kept = torch.arange(len(batch), device=batch.device) % 2 == 0
         still = trial.outputs(batch, seed=seed)
         for rows in (kept, ~kept):
-            mixed = torch.where(rows.view(-1, *[1] * (batch.dim() - 1)), batch, partners)
             try:
-                moved = trial.outputs(mixed, seed=seed)
+                moved = trial.outputs(_mixed(rows, batch, partners), seed=seed)
             except StackError:  # partners that no data would hold
                 continue
             if _apart(still[rows], moved[rows], tolerance):
@@ -221,11 +221,9 @@ def _does_not_add_up(trial: Trial, first: Batch, second: Batch, tolerance: float
     Under the same draws, g(a, b) + g(c, d) = g(a, d) + g(c, b) for sums, whatever the draws are; and where nothing
     is drawn at random, the gradient of a batch is the sum of its examples' gradients alone.
     """
-    swapped = []
-    for even in (True, False):
-        rows = (torch.arange(SMALL) % 2 == 0) == even
-        swapped.append(tuple(torch.where(_wide(rows, a), a, b) for a, b in zip(first, second, strict=True)))
-    straight, crossed = ([trial.gradient(*batch) for batch in pair] for pair in ((first, second), swapped))
+    kept = torch.arange(SMALL, device=first[0].device) % 2 == 0
+    swapped = [(_mixed(rows, first[0], second[0]), _mixed(rows, first[1], second[1])) for rows in (kept, ~kept)]
+    straight, crossed = ([trial.gradient(*batch) for batch in pair] for pair in ([first, second], swapped))
     if gap(straight, crossed) > tolerance:
         return True
     with quiet(trial, first[0]) as still:
@@ -235,8 +233,9 @@ def _does_not_add_up(trial: Trial, first: Batch, second: Batch, tolerance: float
         return gap(alone, [trial.gradient(*first)]) > tolerance
 
 
-def _wide(rows: Tensor, like: Tensor) -> Tensor:
-    return rows.to(like.device).view(-1, *[1] * (like.dim() - 1))
+def _mixed(rows: Tensor, batch: Tensor, partners: Tensor) -> Tensor:
+    """These rows of a batch, among the others' partners."""
+    return torch.where(rows.view(-1, *[1] * (batch.dim() - 1)), batch, partners)
 
 
 def gap(some: Sequence[Sequence[Tensor]], others: Sequence[Sequence[Tensor]]) -> float:

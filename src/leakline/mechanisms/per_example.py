@@ -28,7 +28,7 @@ from torch.func import functional_call, grad_and_value, vmap
 
 from leakline.mechanisms.bookkeeping import Shares, shares_of
 from leakline.mechanisms.independence import SMALL, Verdict, gap, in_doubt, refuse_coupled, sample
-from leakline.mechanisms.trials import Loss, Trial, dense, quiet, trying
+from leakline.mechanisms.trials import Loss, Trial, gradients, quiet, trying
 
 Path = Literal["bookkeeping", "vmap", "one by one"]
 
@@ -152,7 +152,8 @@ def _keeps_books(trial: Trial, trained: dict[str, nn.Parameter], x: Tensor, y: T
         total = _from_books(noted[0], trained, torch.ones(len(x), dtype=torch.float64, device=x.device))
         if gap([trial.gradient(x[rows], y[rows])], [total]) > tolerance:
             return False
-    return bool(torch.allclose(*norms, rtol=tolerance, atol=0.0, equal_nan=True))
+    before, after = norms
+    return torch.allclose(before, after, rtol=tolerance, atol=0.0, equal_nan=True)
 
 
 @torch.no_grad()
@@ -192,9 +193,8 @@ def _rows(
             for buffer, before in start:
                 buffer.copy_(before)  # no example sees what another left behind
         mean = loss(model(x), y)
-        parts = torch.autograd.grad(mean, list(trained.values()), allow_unused=True) if mean.requires_grad else ()
-        parts = parts or (None,) * len(trained)
-        return [g[None] for g in dense(parts, list(trained.values()))], mean.detach()[None]
+        parts = gradients(mean, list(trained.values()))
+        return [g[None] for g in parts], mean.detach()[None]
 
     step = 1 if path == "one by one" else max(1, ROWS // max(1, sum(w.numel() for w in weights.values())))
     sums, norms, losses = [torch.zeros_like(w) for w in weights.values()], [], []

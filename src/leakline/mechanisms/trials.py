@@ -42,9 +42,9 @@ class Trial:
             for name in now.keys() - kept.keys() - _TORCHS:
                 del now[name]
             now.update(kept)
-        for bag, kept in self._bags:
+        for bag, content in self._bags:
             bag.clear()
-            (bag.update if isinstance(bag, dict | set) else bag.extend)(kept)
+            (bag.update if isinstance(bag, dict | set) else bag.extend)(content)
         with torch.no_grad():
             for entry in self._tensors:
                 tensor, version, value = entry
@@ -75,10 +75,8 @@ class Trial:
                 f"dp-sgd, a batch of {len(x)}",
                 "return the mean over examples",
             )
-        if not value.requires_grad:
-            return [torch.zeros_like(p) for p in self.trained]
-        parts = self._asked(lambda: torch.autograd.grad(value * len(x), self.trained, allow_unused=True), len(x))
-        return dense(parts, self.trained)
+        parts: list[Tensor] = self._asked(lambda: gradients(value * len(x), self.trained), len(x))
+        return parts
 
     def _outputs(self, x: Tensor) -> Tensor:
         out = self._asked(lambda: self.model(x), len(x))
@@ -108,9 +106,12 @@ class Trial:
             ) from error
 
 
-def dense(parts: Sequence[Tensor | None], like: Sequence[Tensor]) -> list[Tensor]:
-    """Gradients as plain tensors: zeros where there is none, and no sparse ones."""
-    return [torch.zeros_like(p) if g is None else g.detach().to_dense() for g, p in zip(parts, like, strict=True)]
+def gradients(value: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
+    """Of a number, as plain tensors: zeros where it does not depend on a parameter, and no sparse ones."""
+    if not value.requires_grad:
+        return [torch.zeros_like(p) for p in parameters]
+    parts = torch.autograd.grad(value, list(parameters), allow_unused=True)
+    return [torch.zeros_like(p) if g is None else g.to_dense() for g, p in zip(parts, parameters, strict=True)]
 
 
 @contextmanager
