@@ -167,7 +167,7 @@ def formal_card(title: str, federation: Federation, delta: float, facts: Sequenc
         if noisy and federation.noise == "seeded"
         else ""
     )
-    assumed = (ASSUMED_SUM,) if federation.secure_aggregation == "assumed" else ()
+    assumed = (ASSUMED_SUM,) if federation.cohort.secure_aggregation == "assumed" else ()
     return Card(title, promises, stamp, assumed=assumed)
 
 

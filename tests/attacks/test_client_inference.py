@@ -22,7 +22,7 @@ from leakline.errors import StudyError
 from leakline.federation import Federation
 from leakline.messages import Update
 from leakline.readings import Reading
-from leakline.strategies import Strategy, fedavg, fedmedian, fedopt, fedprox
+from leakline.strategies import Combine, Strategy, fedavg, fedmedian, fedopt, fedprox
 from leakline.study.lab import Lab, examine, train_run
 from leakline.study.store import Store
 from leakline.weights import Weights
@@ -45,7 +45,7 @@ def federation(*defences: GlobalDP, strategy: Strategy | None = None, n: int = 3
     task = Task(clients, some_data(rng, 30), some_data(rng, 30), ("a", "b"))
     plan = Plan(epochs=3, batch=10, learning_rate=0.3)
     values: dict[str, object] = {"rounds": 1, "noise": "seeded", **more}
-    return Federation(task, net, plan, strategy or fedavg(), defences, **values)  # type: ignore[arg-type]
+    return Federation(task, net, plan, strategy or fedavg(), defences).but(**values)
 
 
 def lab_of(world: Federation, folder: Path) -> Lab:
@@ -81,10 +81,8 @@ def test_the_statistic_reproduces_the_printed_percentages(table: str) -> None:
 
 
 @dataclass(frozen=True)
-class OnlyTheTarget:
+class OnlyTheTarget(Combine):
     """A planted leak: the published model is the target's own, whenever it takes part."""
-
-    even = False
 
     def __call__(self, updates: Iterable[Update]) -> Weights:
         held = {u.client: u.delta for u in updates}

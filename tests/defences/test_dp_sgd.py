@@ -36,7 +36,7 @@ def by_hand(fed, defence: DpSgd, batches, index: int = 0) -> torch.Tensor:
     bench = fed.bench()
     model, data, parameters = bench.model.train(), fed.task.clients[0].train, list(bench.model.parameters())
     before = read(model).vector.clone()
-    turn = fed.turn(0, index, "a", {})
+    turn = fed.turns_of("a", index, {})[0]
     for step, rows in enumerate(batches):
         total = [torch.zeros_like(p) for p in parameters]
         for i in rows.tolist():
@@ -69,7 +69,7 @@ def fed_stream(fed):
 def test_poisson_batches_divide_by_the_expected_size():
     defence = DpSgd(0.7, 0.5, rate=0.25)
     fed, update = turn_of(defence, plan=Plan(2, 5, 0.1))
-    batches = list(defence.batches(12, fed.plan, fed.turn(0, 0, "a", {})))
+    batches = list(defence.batches(12, fed.plan, fed.turns_of("a", 0, {})[0]))
     assert len(batches) == 8  # two epochs of 1/q steps
     assert torch.allclose(update.delta.vector, by_hand(fed, defence, batches), atol=1e-6)
     assert update.steps == 8
@@ -78,7 +78,7 @@ def test_poisson_batches_divide_by_the_expected_size():
 def test_poisson_batches_take_each_record_independently_at_the_rate():
     defence = DpSgd(1.0, 1.0, rate=0.1)
     fed = tiny.federation(defences=(defence,))
-    drawn = defence.batches(50, Plan(epochs=80), fed.turn(0, 0, "a", {}))
+    drawn = defence.batches(50, Plan(epochs=80), fed.turns_of("a", 0, {})[0])
     member = torch.zeros(800, 50)
     for step, rows in enumerate(drawn):
         member[step, rows] = 1
@@ -99,15 +99,15 @@ def test_every_step_round_and_client_has_noise_of_its_own():
     defence, batch = DpSgd(1.0, 1e-6), (torch.zeros(2, 4), torch.zeros(2, dtype=torch.long))
     fed = tiny.federation(defences=(defence,), task=tiny.task((4, 4)), plan=Plan(1, 0, 1.0))
     bench = fed.bench()
-    turn = fed.turn(0, 0, "a", {})
+    turn = fed.turns_of("a", 0, {})[0]
     seen = []
-    for where in (turn, turn, fed.turn(0, 1, "a", {}), fed.turn(0, 0, "b", {}), replace(turn, party="a/1")):
+    for where in (turn, turn, fed.turns_of("a", 1, {})[0], fed.turns_of("b", 0, {})[0], replace(turn, party="a/1")):
         defence.gradient(bench.model, *batch, functional.cross_entropy, where)
         seen.append(torch.cat([p.grad.flatten() for p in bench.model.parameters()]))
     for i, one in enumerate(seen):
         for other in seen[:i]:
             assert torch.linalg.vector_norm(one - other) > 0.1 * torch.linalg.vector_norm(one)
-    again = fed.turn(0, 0, "a", {})  # the same turn again draws the same
+    again = fed.turns_of("a", 0, {})[0]  # the same turn again draws the same
     defence.gradient(bench.model, *batch, functional.cross_entropy, again)
     assert torch.equal(seen[0], torch.cat([p.grad.flatten() for p in bench.model.parameters()]))
 
@@ -118,7 +118,7 @@ def test_secret_noise_is_the_default_and_never_the_same():
     assert not torch.equal(*deltas)
     sampled = DpSgd(1.0, 1.0, rate=0.5)
     fed = tiny.federation(defences=(sampled,), noise="secret")
-    one, other = (list(sampled.batches(60, Plan(), fed.turn(0, 0, "a", {}))) for _ in range(2))
+    one, other = (list(sampled.batches(60, Plan(), fed.turns_of("a", 0, {})[0])) for _ in range(2))
     assert any(len(a) != len(b) or not torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 

@@ -167,7 +167,7 @@ def test_the_public_rule_promises_and_needs_no_data():
 def hooks(defence: Intermediaries, updates: list[Update], fed: Any, noise: bool = True, index: int = 0):
     """The server's hooks on given updates: the combined change, what is published, the facts."""
     facts: dict[str, float] = {}
-    turn = fed.turn(0, index, "server", {}, facts)
+    turn = fed.turns(index, {}, facts)[0]
     admitted = list(defence.admit(iter(updates), turn))
     mean = EVEN.combine(admitted)
     receipts = [Receipt(u.client, u.examples, u.steps, u.part) for u in admitted]
@@ -254,7 +254,7 @@ def test_parts_are_dealt_once_and_by_client():
 
     def rows(client: str, index: int, parts: int = 3) -> list[list[int]]:
         order = Order(client, index, fed.bench().initial, {"parts": float(parts)})
-        return [list(map(int, part)) for part in defence.split(12, order, fed.turn(0, index, client, {}))]
+        return [list(map(int, part)) for part in defence.split(12, order, fed.turns_of(client, index, {})[0])]
 
     assert rows("a", 0) == rows("a", 7)
     assert rows("a", 0) != rows("b", 0)
@@ -306,7 +306,7 @@ def test_updates_of_length_c_bring_the_rules_to_the_public_number(rule):
     exact = [replace(d, clip=1.0) for d in fed.defences][0]
     state: dict[str, Any] = {}
     for index in range(4):  # updates of exactly length C
-        turn = fed.turn(0, index, "server", state, {})
+        turn = fed.turns(index, state, {})[0]
         v = int(exact.brief({}, turn)["parts"])
         unit = nn.functional.normalize(torch.ones(fed.wire.size), dim=0)
         updates = [tiny.update(unit, n, 200 // v, 1, fed.wire) for n in "abc" for _ in range(v)]

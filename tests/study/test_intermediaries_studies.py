@@ -82,7 +82,7 @@ def test_both_presets_hold_the_paper_s_grid_and_its_controls(monkeypatch, name: 
     assert len(bounds) == 1  # arms that are compared differ in z and v alone
     federation = arms["none"].federation()
     assert len(federation.task.clients) == clients
-    assert federation.strategy.combine.even
+    assert federation.strategy.combine.influence(1.0, 4) == 0.25
 
 
 @pytest.mark.parametrize("name", STUDIES)

@@ -121,7 +121,7 @@ class ClientInference:
     def check(self, federation: Federation) -> None:
         """Refuse, before training, what cannot be asked of this federation."""
         target, attacker = self._parties(federation)
-        if federation.sampling != "full":
+        if federation.cohort.sampling != "full":
             raise _wrong("clients are sampled: the target may be out of its own world", 'set sampling = "full"')
         if federation.wire != federation.layout:
             raise _wrong("some layers stay at the clients: nobody publishes a whole model", "attack another defence")
@@ -143,9 +143,7 @@ class ClientInference:
             raise _wrong(f"the attacker {attacker.name} holds no test data of its own", "set client_test in [data]")
         try:
             outside = without(federation, target.name, self.absent)
-            for defence in outside.defences:
-                if hasattr(defence, "check"):
-                    defence.check(outside)
+            outside.stack.check(outside)
         except LeaklineError as error:
             raise _wrong(f"the world without {target.name} cannot be: {error.what}", error.fix) from error
 

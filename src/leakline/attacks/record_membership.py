@@ -112,8 +112,8 @@ class RecordMembership:
                 half = taken[name][-1] if number % 2 else own.half(rng)
                 taken[name].append(~half if number % 2 else half)
             clients = tuple(Client(name, own.world(taken[name][-1])) for name, own in drawn.items())
-            shadow = replace(
-                lab.federation, task=replace(lab.federation.task, clients=clients, test=None), rounds=rounds,
+            shadow = lab.federation.but(
+                task=replace(lab.federation.task, clients=clients, test=None), rounds=rounds,
                 seed=lab.federation.seed + STRIDE * (number + 1), evaluate="server", patience=0,
             )  # fmt: skip
             worlds.append(_Seen.of(lab.variant(shadow), self.on))

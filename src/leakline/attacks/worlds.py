@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from leakline.data.base import Client, Data
-from leakline.defences import hooks_of
 from leakline.errors import ClientLost, StudyError
 from leakline.federation import Federation, State, federate, initial_weights, keep_all, keep_none
 from leakline.messages import Order, Update
@@ -83,8 +82,8 @@ def stand_in(target: str, validation: Data) -> Client:
 
 def replayable(federation: Federation) -> bool:
     """Whether first updates alone decide what is published: one round, everybody there, server-side defences."""
-    server_side = all(set(hooks_of(d)) <= {"admit", "publish"} for d in federation.defences)
-    return federation.rounds == 1 and federation.sampling == "full" and server_side
+    server_side = federation.stack.hooks <= {"admit", "publish"}
+    return federation.rounds == 1 and federation.cohort.sampling == "full" and server_side
 
 
 def bare(federation: Federation) -> Federation:

@@ -17,8 +17,8 @@ from leakline.attacks.base import Attack
 from leakline.cards import Card
 from leakline.data import table
 from leakline.errors import ClientLost, LeaklineError, StackError, StoreError, StudyError
-from leakline.federation import Federation, Keep, State, federate, initial_weights, keep_none
-from leakline.messages import Dropped, Memory, Order, Round, Update
+from leakline.federation import Federation, State, federate, initial_weights, keep_none
+from leakline.messages import Dropped, Keep, Memory, Order, Round, Update
 from leakline.randomness import Stream
 from leakline.readings import Reading
 from leakline.runtimes.client import reason_of
@@ -91,15 +91,18 @@ class Lab:
         kept = self.memories() if memories is None else memories
         index = self.federation.rounds + number
         names = clients or [c.name for c in world.task.clients]
-        notes: dict[str, float] = {}
-        for place, defence in enumerate(world.defences):
-            notes = defence.brief(notes, world.turn(place, index, "server", {}))
+        notes = world.stack.brief(world.turns(index, self._server_memory(world)))
         with LocalTransport(world, self.workers, kept) as transport:
             answers = list(transport.exchange([Order(name, index, weights, notes) for name in names]))
         for one in answers:
             if isinstance(one, Dropped):
                 raise ClientLost(f"client {one.client}: {one.reason}", f"probe {number}", "mend it, then run again")
         return tuple(one for one in answers if isinstance(one, Update))
+
+    def _server_memory(self, world: Federation) -> Memory:
+        """A copy of what the server's defences had learned when the run ended, for a world with the same ones."""
+        loaded = self.run.load() if world.stack.using("brief") and world.defences == self.federation.defences else None
+        return {} if loaded is None else loaded[0].memory
 
     def variant(self, federation: Federation, keep: Keep = keep_none) -> Lab:
         """Another federation's lab, trained if it is not in the store yet."""
@@ -138,7 +141,7 @@ def train_run(
             try:
                 losses = [r["value"] for r in run.readings() if r["measure"] == "loss" and "client" not in r]
                 rounds = federate(federation, transport, keep=keep, state=state)
-                while not out_of_patience(losses, federation.patience):
+                while not out_of_patience(losses, federation.judging.patience):
                     round_ = next(rounds, None)
                     if round_ is None:
                         break
@@ -170,7 +173,7 @@ def _card(title: str, federation: Federation, run: Run, delta: float) -> Card:
     facts = [r["facts"] for r in records]
     done = max(len(records), 1)
     # When to stop was read off the data: the promise of all rounds that were allowed holds, that of fewer need not.
-    cut = done < federation.rounds and not federation.patience
+    cut = done < federation.rounds and not federation.judging.patience
     card = cards.formal_card(title, replace(federation, rounds=done) if cut else federation, delta, facts)
     dropped: dict[str, list[int]] = {}
     for record in records:
@@ -310,9 +313,10 @@ def check_cell(federation: Federation, attacks: Mapping[str, Attack]) -> None:
             "[training] batches",
             f"one of: {', '.join([*federation.clients][:9])}",
         )
-    for part in (*federation.defences, *attacks.values()):
-        if hasattr(part, "check"):
-            part.check(federation)
+    federation.stack.check(federation)
+    for attack in attacks.values():
+        if hasattr(attack, "check"):
+            attack.check(federation)
 
 
 def wanted(attacks: Mapping[str, Attack], federation: Federation) -> Keep:

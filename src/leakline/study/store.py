@@ -30,10 +30,10 @@ from pathlib import Path
 from typing import Any
 
 from leakline.bench.memory import flatten, unflatten
-from leakline.data.names import is_safe
 from leakline.errors import StoreError
 from leakline.federation import State
 from leakline.messages import Memory, Round, Update
+from leakline.names import is_safe
 from leakline.readings import Reading
 from leakline.study.describe import FORMAT
 from leakline.weights import Entry, Layout, Weights

@@ -119,8 +119,7 @@ def audit(
 
 def card_with(federation: Federation, findings: Sequence[Finding], delta: float, title: str = "") -> Card:
     """The formal card of a federation with what was found, and whether it holds."""
-    title = title or " + ".join(type(d).__name__ for d in federation.defences) or "no defence"
-    card = formal_card(title, federation, delta)
+    card = formal_card(title or str(federation.stack), federation, delta)
     card = replace(card, measured=tuple(f.reading() for f in strongest(findings)))
     found = violations(card)
     if not found:
@@ -151,7 +150,7 @@ def _on_digits(federation: Federation) -> Federation:
 def _crafted(federation: Federation, names: Sequence[str], seat: SeatName, trials: int) -> Iterator[Challenge]:
     """Paper 002's crafters through the real hooks of any stack: each exchanges one input for another."""
     claims = {k: c for k, c in federation.claims().items() if isinstance(c, Claim)}
-    name, claim = next(iter(claims.items()), ("+".join(type(d).__name__ for d in federation.defences), None))
+    name, claim = next(iter(claims.items()), (str(federation.stack), None))
     promised = Seat.SERVER if claim is None or claim.observer is Seat.SERVER else Seat.CLIENT
     looks = promised if seat == "promised" else Seat(seat)
     channel: Channel = ReleaseChannel(federation) if looks is Seat.SERVER else PublishChannel(federation)

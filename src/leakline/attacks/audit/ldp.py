@@ -17,7 +17,7 @@ from leakline.attacks.audit.crafters import SIX, Pair, craft, dummy_gradient
 from leakline.attacks.audit.scene import draw_scene, malicious_model
 from leakline.attacks.audit.stacks import stacked_losses
 from leakline.attacks.base import Challenge
-from leakline.defences import LdpSgd
+from leakline.defences import Law
 from leakline.errors import StackError
 from leakline.federation import Federation
 from leakline.leakage.epsilon import ErrorCounts, count_errors, lower_bound, point_epsilon, pool
@@ -25,7 +25,6 @@ from leakline.mechanisms.sphere import norm_ratio, report_cosines
 from leakline.privacy import Seat
 from leakline.randomness import Stream
 from leakline.readings import Reading
-from leakline.strategies import SGD
 
 if TYPE_CHECKING:
     from leakline.study.lab import Lab
@@ -110,16 +109,17 @@ class LdpDistinguish:
 
     def check(self, federation: Federation) -> None:
         """Refuse a stack that this game does not know the law of."""
-        self._defence(federation)
+        self._law(federation)
 
-    def _defence(self, federation: Federation) -> LdpSgd:
-        if len(federation.defences) != 1 or type(federation.defences[0]) is not LdpSgd:
+    def _law(self, federation: Federation) -> Law:
+        law = federation.stack.law
+        if law is None:
             raise StackError(
                 "these rules know the law of ldp-sgd alone", "attacks", "use the attack audit for other stacks"
             )
-        if not isinstance(federation.strategy.optimiser, SGD) or federation.strategy.optimiser.momentum:
+        if not federation.strategy.optimiser.stateless:
             raise StackError("paper 002's server takes a plain step", "strategies", "use fedavg")
-        return federation.defences[0]
+        return law
 
     def challenges(self, lab: Lab) -> Iterator[Challenge]:
         """Every block of trials of every figure and table."""
@@ -127,21 +127,19 @@ class LdpDistinguish:
 
     def games(self, federation: Federation) -> Iterator[Challenge]:
         """The same, from a federation; nothing is trained but the malicious model."""
-        defence = self._defence(federation)
+        law = self._law(federation)
         bench = federation.bench()
         size = bench.initial.layout.size
-        server = federation.strategy.optimiser
-        assert isinstance(server, SGD)
-        step = server.learning_rate * defence.scale(size)
+        step = federation.strategy.optimiser.gain * law.scale(size)
         for m in range(self.measurements):
             # Data set and epsilon are in the address: cells of a study must not share their luck.
-            purpose = f"ldp-distinguish {federation.task.name} {defence.epsilon:g}"
+            purpose = f"ldp-distinguish {federation.task.name} {law.epsilon:g}"
             rng = Stream(federation.seed, m, "examiner", purpose).numpy()
             generator = torch.Generator().manual_seed(int(rng.integers(2**62)))
-            scene = draw_scene(federation, bench, rng, defence.clip)
+            scene = draw_scene(federation, bench, rng, law.clip)
             malicious = malicious_model(federation, bench, int(scene.y1[0]), seed=m)
             pairs = [craft(name, scene, malicious) for name in SIX]
-            game = _Game(defence.epsilon, defence.clip, size, self.trials, rng, self.reading)
+            game = _Game(law.epsilon, law.clip, size, self.trials, rng, self.reading)
             for pair in pairs:
                 yield from game.white(pair)
             f1, f2 = stacked_losses(scene, scene.x1, scene.y1), stacked_losses(scene, scene.x2, scene.y2)
@@ -152,7 +150,7 @@ class LdpDistinguish:
             for i, pair in enumerate(pairs):
                 yield game.black(pair, i, sides, before)
             for ratio in self.norms:
-                pair = dummy_gradient(size, defence.clip, ratio)
+                pair = dummy_gradient(size, law.clip, ratio)
                 yield from game.white(pair, f"norm {ratio:g}")
             if m == 0:
                 flip = SIX.index("gradient flip")

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from leakline.attacks.base import Challenge
 from leakline.attacks.inversion import scene
+from leakline.attacks.inversion.embedding import load
 from leakline.attacks.inversion.intercepted import Intercepted, Labels, norm_momenta, problem_of
 from leakline.attacks.inversion.judge import Guess, Truth, readings
 from leakline.attacks.inversion.objective import Terms
@@ -18,8 +19,8 @@ from leakline.attacks.inversion.problem import Problem
 from leakline.attacks.inversion.search import Search, searches
 from leakline.attacks.inversion.statistics import Reading as Inverse
 from leakline.errors import StudyError
-from leakline.federation import Federation, Keep
-from leakline.leakage.embedding import load
+from leakline.federation import Federation
+from leakline.messages import Keep
 from leakline.privacy import Seat
 from leakline.readings import Reading
 from leakline.views import ServerView, need_single_updates

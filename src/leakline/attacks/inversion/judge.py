@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from leakline.attacks.inversion import media
-from leakline.leakage.embedding import embed
+from leakline.attacks.inversion.embedding import embed
+from leakline.attacks.inversion.lineup import Pool
 from leakline.leakage.images import (
     Identification,
     assign,
@@ -25,7 +26,6 @@ from leakline.leakage.images import (
     rdlv_max,
     rdlv_null,
 )
-from leakline.leakage.lineup import Pool
 from leakline.randomness import Stream
 from leakline.readings import Reading
 

@@ -11,14 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from leakline.attacks.inversion.embedding import load, trained
 from leakline.attacks.inversion.judge import Truth
+from leakline.attacks.inversion.lineup import Pool, pool_of
 from leakline.data.base import Data, Task
 from leakline.data.phantoms import Phantoms
-from leakline.defences import Defence
 from leakline.errors import DataError, StudyError
 from leakline.federation import Federation, initial_weights
-from leakline.leakage.embedding import load, trained
-from leakline.leakage.lineup import Pool, pool_of
 from leakline.randomness import Stream
 from leakline.weights import Weights
 
@@ -87,7 +86,7 @@ def truth(
     pool, unread = lineup(federation, seed, embedding)
     return Truth(
         images, prior.expand(1, channels, *prior.shape[2:]), decoys, client, index, media, pool,
-        noise_of(federation.defences), unread,
+        federation.stack.loudness, unread,
     )  # fmt: skip
 
 
@@ -105,12 +104,6 @@ def lineup(federation: Federation, seed: int, embedding: str = "") -> tuple[Pool
         if embedding:  # asked for by name: not a thing to do without in silence
             raise
         return None, error.what
-
-
-def noise_of(defences: tuple[Defence, ...]) -> float:
-    """How much noise a stack adds, in its own unit: sigma0 or the noise multiplier; 0 where nothing is added."""
-    said = [getattr(d, name, 0.0) for d in defences for name in ("sigma0", "noise_multiplier")]
-    return max((float(value) for value in said), default=0.0)
 
 
 @dataclass(frozen=True, eq=False)

@@ -61,9 +61,9 @@ def on_deployment(
         check_parts(named)
     record = submit(asked, named.name, link, out, deadline, progress, wait=wait)
     cells = record["cells"]
-    study = replace(named, cells=tuple(_with_nodes(asked, place, cells) for place in range(len(named.cells))))
+    study = replace(named, cells=tuple(_with_nodes(asked, position, cells) for position in range(len(named.cells))))
     if study.every_attack and not all(
-        _here(cell) for cell, one in zip(study.cells, cells, strict=False) if not one["error"]
+        _here(cell) for cell, entry in zip(study.cells, cells, strict=False) if not entry["error"]
     ):
         names = ", ".join(study.every_attack)
         note = f"not attacked ({names}): an attack needs the clients' data, and they are at the nodes"
@@ -71,15 +71,15 @@ def on_deployment(
     return study, _trained_elsewhere(record)
 
 
-def _with_nodes(asked: Asked, place: int, cells: Sequence[Mapping[str, Any]]) -> Cell:
+def _with_nodes(asked: Asked, position: int, cells: Sequence[Mapping[str, Any]]) -> Cell:
     """A cell whose clients are as their nodes described them to the server."""
-    facts = cells[place].get("facts", {}) if place < len(cells) else {}
+    facts = cells[position].get("facts", {}) if position < len(cells) else {}
 
     def share(shared: Shared, seed: int) -> Any:
         base = base_task(shared, seed)
         return with_facts(base, {name: {"facts": one} for name, one in facts.items()}) if facts else base
 
-    return asked.study(share).cells[place]
+    return asked.study(share).cells[position]
 
 
 def _here(cell: Cell) -> bool:

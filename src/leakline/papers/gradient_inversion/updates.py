@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from leakline.data.names import is_safe
+from leakline.names import is_safe
 from leakline.papers.gradient_inversion.store import Setting
 
 

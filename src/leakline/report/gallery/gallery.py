@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from leakline.data.names import is_safe
 from leakline.errors import DataError
+from leakline.names import is_safe
 from leakline.report.gallery.png import clean_png
 from leakline.results.pooled import Pooled
 from leakline.results.stored import Stored, valid

@@ -9,16 +9,16 @@ import numpy as np
 
 from leakline.data.base import Dataset
 from leakline.data.guard import labels_within, lengths_agree, read_npz
-from leakline.data.names import printable
+from leakline.data.prepared import Prepared, names_of
 from leakline.data.signals import Normalise, Recordings, body_traits, pick_channels, windowed
-from leakline.data.stored import Stored, names_of
 from leakline.errors import DataError
+from leakline.names import printable
 
 SUBJECT_ARRAYS = ("subj_code", "subj_weight", "subj_height", "subj_age", "subj_gender")
 
 
 @dataclass(frozen=True)
-class StoredMotion(Stored):
+class PreparedMotion(Prepared):
     """Recordings from LEAKLINE_DATA, cut into windows of ``window`` samples every ``stride`` samples."""
 
     window: int = 125
@@ -70,7 +70,7 @@ class StoredMotion(Stored):
 
 
 @dataclass(frozen=True)
-class MotionSense(StoredMotion):
+class MotionSense(PreparedMotion):
     """MotionSense: 24 people, 6 activities, 9 channels at 50 Hz, with gender, age, body (paper 003).
 
     The paper does not state its windows; ours are 125 samples (2.5 s) without overlap. ``normalise =
@@ -87,7 +87,7 @@ class MotionSense(StoredMotion):
 
 
 @dataclass(frozen=True)
-class MobiAct(StoredMotion):
+class MobiAct(PreparedMotion):
     """MobiAct: motion of about 60 people in the same 6 activities, with their traits (paper 003).
 
     Made by ``data prepare`` from the official folder; windows and traits as for motionsense, 2.5 s at its own

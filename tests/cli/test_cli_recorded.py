@@ -55,6 +55,17 @@ def test_wrong_claims_are_said(leakline, recorded, words, said):
     assert said in err
 
 
+def test_a_recording_of_another_format_is_refused_with_what_to_do(leakline, recorded):
+    path = recorded / "recording.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "version": 0}))
+    attack = ("attack", "rec", "--model", "tiny:image_net", "--shape", "1,8,8")
+    for words in (("audit", "rec"), ("report", "rec"), attack):
+        code, _, err = leakline(*words)
+        assert code == 2
+        assert "a recording of version 0, this one reads 1" in err
+        assert "record again" in err
+
+
 def test_the_report_holds_what_is_recorded_and_what_attacks_read(leakline, recorded):
     Recording(recorded).run.add_attack(
         "x", [Reading("ssim", 0.5, by="gradient-inversion", round=1, client="<script>a", chance=0.1)]

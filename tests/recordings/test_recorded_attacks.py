@@ -122,7 +122,7 @@ def test_what_does_not_fit_is_said(tmp_path):
     with pytest.raises(LeaklineError, match="cannot import"):
         imported("nowhere.at.all:Net")
     with pytest.raises(LeaklineError, match="cannot be called"):
-        imported("leakline.recordings.recording:VERSION")
+        imported("leakline.recordings.format:VERSION")
     with pytest.raises(LeaklineError, match="round 7 is not in this recording"):
         attack_recording(recording, attack(), target(), rounds=[7])
 

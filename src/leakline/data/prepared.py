@@ -13,16 +13,16 @@ import torch
 from leakline.data.base import Data
 from leakline.data.guard import child, labels_within, lengths_agree, read_npz
 from leakline.data.images import channels_first, decode_many, resize
-from leakline.data.names import printable
 from leakline.data.split import subset
 from leakline.errors import DataError
+from leakline.names import printable
 
 VARIABLE = "LEAKLINE_DATA"
 Arrays = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
-class Stored:
+class Prepared:
     """A named data set in the folder LEAKLINE_DATA; ``name`` is its name on the menu, ``file`` its file."""
 
     embedded: ClassVar[bool] = False
@@ -53,7 +53,7 @@ class Stored:
 
 
 @dataclass(frozen=True)
-class StoredImages(Stored):
+class PreparedImages(Prepared):
     """Images from LEAKLINE_DATA: ``size`` brings them to size x size, ``limit`` takes a stratified subset."""
 
     size: int | None = None
@@ -98,14 +98,14 @@ def names_of(path: Path, arrays: Arrays, name: str) -> tuple[str, ...]:
 def train_and_test(path: Path, classes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Images and labels of a file with x_train, y_train, x_test, y_test."""
     arrays = read_npz(path, ("x_train", "y_train", "x_test", "y_test"))
-    found = []
+    parts = []
     for part in ("train", "test"):
         lengths_agree(path, arrays, f"x_{part}", f"y_{part}")
-        found += [
+        parts += [
             pixels(path, arrays, f"x_{part}"),
             labels_within(path, arrays[f"y_{part}"], classes, f"y_{part}"),
         ]
-    return found[0], found[1], found[2], found[3]
+    return parts[0], parts[1], parts[2], parts[3]
 
 
 @dataclass(frozen=True)

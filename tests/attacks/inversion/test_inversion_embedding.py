@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 from torch import nn
 
+from leakline.attacks.inversion.embedding import architecture, embed, load, save, trained
+from leakline.attacks.inversion.lineup import _quota, pool_of
 from leakline.data.base import Data
 from leakline.data.phantoms import Phantoms
 from leakline.errors import DataError
-from leakline.leakage.embedding import architecture, embed, load, save, trained
 from leakline.leakage.images import cosine
-from leakline.leakage.lineup import _quota, pool_of
 
 torch.set_num_threads(1)
 

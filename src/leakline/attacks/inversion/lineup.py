@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from leakline.attacks.inversion.embedding import embed
 from leakline.data.base import Data
-from leakline.leakage.embedding import embed
 from leakline.leakage.images import cosine
 from leakline.randomness import Stream
 

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from leakline.bench.training import Bench, Job, Plan, train
 from leakline.data.base import Data
 from leakline.errors import DataError
+from leakline.models import initial
+from leakline.models.residual import ResNet
 from leakline.randomness import Stream
-
-if TYPE_CHECKING:
-    from leakline.models.residual import ResNet
+from leakline.weights import write
 
 FEWEST, MOST_EXEMPLARS = 16, 200
 """Public images that training needs, and uses at most."""
@@ -68,11 +69,6 @@ def trained(data: Data, *, seed: int) -> nn.Module:
     (two seeds), classes 22 and 11, plain pixels 68.
     Class labels are not used. Images above 64x64 are first averaged down to that.
     """
-    # Parts above this one in the package: imported where they are used.
-    from leakline.bench.training import Bench, Job, Plan, train
-    from leakline.models import initial
-    from leakline.weights import write
-
     shape = _image_shape(tuple(data.x.shape[1:]))
     if len(data) < FEWEST:
         raise DataError(
@@ -110,8 +106,6 @@ def spoilt(images: Tensor, rng: np.random.Generator) -> Tensor:
 
 def architecture(shape: tuple[int, ...]) -> nn.Module:
     """The default network for images of this shape, with random weights; its output is the embedding, [N, 128]."""
-    from leakline.models import initial
-
     channels, height, width = _image_shape(shape)
     small = (channels, min(height, SIDE), min(width, SIDE))
     whole = initial(_resnet(shape), small, 2, seed=0)
@@ -128,7 +122,7 @@ def load(path: str | Path, shape: tuple[int, ...]) -> nn.Module:
 
     network = architecture(shape)
     wanted = {name: tuple(values.shape) for name, values in network.state_dict().items()}
-    fix = "give weights that leakline.leakage.embedding.save wrote for images with as many channels"
+    fix = "give weights that leakline.attacks.inversion.embedding.save wrote for images with as many channels"
     try:
         with safe_open(path, framework="pt") as file:
             there = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
@@ -160,8 +154,6 @@ def _image_shape(shape: tuple[int, ...]) -> tuple[int, int, int]:
 
 def _resnet(shape: tuple[int, ...]) -> ResNet:
     """The residual network whose first stage works on 16x16 pixels or a little more."""
-    from leakline.models.residual import ResNet
-
     side = min(min(shape[1:]), SIDE)
     return ResNet(width=WIDTH, norm="group", stem_stride=4 if side >= 64 else 2 if side >= 32 else 1)
 

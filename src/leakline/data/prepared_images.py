@@ -10,17 +10,17 @@ import numpy as np
 
 from leakline.data.base import Data, Dataset
 from leakline.data.guard import labels_within, lengths_agree, npz_names, read_npz
-from leakline.data.names import printable
+from leakline.data.prepared import Encoded, PreparedImages, names_of, pixels, train_and_test
 from leakline.data.split import stream, subset
-from leakline.data.stored import Encoded, StoredImages, names_of, pixels, train_and_test
 from leakline.data.tables import TEST, TRAIN
 from leakline.errors import DataError
+from leakline.names import printable
 
 DIGIT_NAMES = tuple(str(d) for d in range(10))
 
 
 @dataclass(frozen=True)
-class AlzheimerMri(StoredImages):
+class AlzheimerMri(PreparedImages):
     """Brain MRI slices, 128x128 grey, 6400 in 4 grades of dementia (paper 000).
 
     ``split = "paper"`` draws the paper's parts from the pool of all images: 724/49/2566/1781 for training and
@@ -58,7 +58,7 @@ class AlzheimerMri(StoredImages):
 
 
 @dataclass(frozen=True)
-class Cifar10(StoredImages):
+class Cifar10(PreparedImages):
     """CIFAR-10: 32x32 RGB, 50000 + 10000 small photographs in 10 classes (paper 002)."""
 
     name: ClassVar[str] = "cifar10"
@@ -76,7 +76,7 @@ class Cifar10(StoredImages):
 
 
 @dataclass(frozen=True)
-class Mnist(StoredImages):
+class Mnist(PreparedImages):
     """MNIST: 28x28 grey, 60000 + 10000 handwritten digits (paper 002)."""
 
     name: ClassVar[str] = "mnist"
@@ -88,7 +88,7 @@ class Mnist(StoredImages):
 
 
 @dataclass(frozen=True)
-class FashionMnist(StoredImages):
+class FashionMnist(PreparedImages):
     """Fashion-MNIST: 28x28 grey pictures of clothes in 10 classes (paper 002)."""
 
     name: ClassVar[str] = "fashion-mnist"
@@ -101,7 +101,7 @@ class FashionMnist(StoredImages):
 
 
 @dataclass(frozen=True)
-class Svhn(StoredImages):
+class Svhn(PreparedImages):
     """SVHN: 32x32 RGB house-number digits in 10 classes (paper 002); for non-commercial use."""
 
     name: ClassVar[str] = "svhn"
@@ -113,7 +113,7 @@ class Svhn(StoredImages):
 
 
 @dataclass(frozen=True)
-class ChestXray(StoredImages):
+class ChestXray(PreparedImages):
     """Chest X-rays, 128x128 grey, 2206: normal, covid19, pneumonia (paper 001).
 
     ``classes`` keeps some of them, in that order (["normal", "covid"]: the start of a name is enough). The
@@ -145,7 +145,7 @@ class ChestXray(StoredImages):
 
 
 @dataclass(frozen=True)
-class Fundus(StoredImages):
+class Fundus(PreparedImages):
     """Colour photographs of the retina, 128x128 RGB, 400 in 4 classes (paper 001)."""
 
     name: ClassVar[str] = "fundus"
@@ -162,7 +162,7 @@ class Fundus(StoredImages):
 
 
 @dataclass(frozen=True)
-class HeadCt(StoredImages):
+class HeadCt(PreparedImages):
     """Head CT slices, 128x128 grey, 100 normal and 100 with haemorrhage (paper 004, small)."""
 
     name: ClassVar[str] = "head-ct"
@@ -174,7 +174,7 @@ class HeadCt(StoredImages):
 
 
 @dataclass(frozen=True)
-class RsnaIch(StoredImages):
+class RsnaIch(PreparedImages):
     """RSNA head CT slices, grey, haemorrhage or not (paper 004); made by ``data prepare``."""
 
     name: ClassVar[str] = "rsna-ich"
@@ -185,7 +185,7 @@ class RsnaIch(StoredImages):
         return _haemorrhage(self)
 
 
-def _haemorrhage(source: StoredImages) -> Dataset:
+def _haemorrhage(source: PreparedImages) -> Dataset:
     path = source.path()
     arrays = read_npz(path, ("x", "y"), ("patient",))
     lengths_agree(path, arrays, "x", "y", "patient")
@@ -197,7 +197,7 @@ def _haemorrhage(source: StoredImages) -> Dataset:
     return Dataset(source.name, data, None, ("normal", "haemorrhage"))
 
 
-def _train_test(source: StoredImages, classes: tuple[str, ...]) -> Dataset:
+def _train_test(source: PreparedImages, classes: tuple[str, ...]) -> Dataset:
     x, y, x_test, y_test = train_and_test(source.path(), len(classes))
     train, _ = source.part(x, y, source.limit)
     test, _ = source.part(x_test, y_test, source.test_limit(len(y), len(y_test)))
@@ -205,7 +205,7 @@ def _train_test(source: StoredImages, classes: tuple[str, ...]) -> Dataset:
 
 
 def _encoded_parts(
-    source: StoredImages, encoded: Encoded, is_train: np.ndarray, grey: bool
+    source: PreparedImages, encoded: Encoded, is_train: np.ndarray, grey: bool
 ) -> tuple[Data, Data | None]:
     """Training and test part: the limit first, so that only what is used is decoded."""
     train, test = np.flatnonzero(is_train), np.flatnonzero(~is_train)

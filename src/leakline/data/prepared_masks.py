@@ -11,14 +11,14 @@ import torch
 from leakline.data.base import Data, Dataset, Trait
 from leakline.data.guard import labels_within, lengths_agree, read_npz
 from leakline.data.images import channels_first, resize, resize_masks
-from leakline.data.names import printable
+from leakline.data.prepared import PreparedImages, names_of, pixels
 from leakline.data.split import subset
-from leakline.data.stored import StoredImages, names_of, pixels
 from leakline.errors import DataError
+from leakline.names import printable
 
 
 @dataclass(frozen=True)
-class LggFlair(StoredImages):
+class LggFlair(PreparedImages):
     """Brain FLAIR slices with tumour masks, 128x128, 2026 slices of 110 patients at 5 sites.
 
     The site EZ has a single patient and is dropped (``drop_sites``). Columns "site" and "patient"; patients
@@ -74,7 +74,7 @@ class LggFlair(StoredImages):
 
 
 @dataclass(frozen=True)
-class Prostate(StoredImages):
+class Prostate(PreparedImages):
     """Prostate MRI slices with masks from six sites (paper 004); the small file is a format sample.
 
     ``data prepare prostate`` makes the full set from the official folders. Column "site", and "patient" where
@@ -123,7 +123,7 @@ class Prostate(StoredImages):
         )
 
 
-def _masked(source: StoredImages, x: np.ndarray, masks: np.ndarray, groups: np.ndarray | None) -> Data:
+def _masked(source: PreparedImages, x: np.ndarray, masks: np.ndarray, groups: np.ndarray | None) -> Data:
     images = resize(channels_first(x), source.size)
     target = resize_masks(masks, source.size)
     ids = None if groups is None else torch.from_numpy(groups)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leakline.data.names import client_names, is_safe, natural, printable
+from leakline.names import client_names, is_safe, natural, printable
 
 HOSTILE = [
     "../../x",

@@ -14,7 +14,8 @@ import tiny
 from leakline.errors import StoreError
 from leakline.federation import federate, keep_all
 from leakline.messages import Round, Update
-from leakline.recordings.recording import Recorder, Recording, is_recording
+from leakline.recordings import is_recording
+from leakline.recordings.recording import Recorder, Recording
 from leakline.study.lab import train_run
 from leakline.study.store import Store
 from leakline.weights import Weights

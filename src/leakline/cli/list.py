@@ -1,19 +1,43 @@
-"""The menus as rows, and the state of this installation."""
+"""`leakline list`: the menus as rows."""
 
 from __future__ import annotations
 
 import dataclasses
-import importlib.metadata
 import inspect
-import os
-import platform
-import sys
+import json
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from leakline import __version__
-from leakline.study.device import resolve_device
-from leakline.study.spec import built_in
+import typer
+
+from leakline.cli.console import JsonOption, out
+from leakline.errors import LeaklineError
+
+MENUS = (
+    "strategies",
+    "defences",
+    "attacks",
+    "datasets",
+    "partitioners",
+    "models",
+    "losses",
+    "studies",
+    "tables",
+)
+
+
+def list_(what: Annotated[str, typer.Argument(help=" | ".join(MENUS))], as_json: JsonOption = False) -> None:
+    """What there is to choose from, one line each."""
+    if what not in MENUS:
+        raise LeaklineError(f"there is no list of {what!r}", fix=f"one of: {', '.join(MENUS)}")
+    rows = menu(what)
+    if as_json:
+        out.print_json(json.dumps(rows))
+        return
+    width = max(len(row["name"]) for row in rows)
+    for row in rows:
+        extra = "; ".join(f"{k}: {v}" for k, v in row.items() if k not in ("name", "what") and v)
+        out.print(f"{row['name']:<{width}}  {row['what']}" + (f"  [{extra}]" if extra else ""))
 
 
 def first_line(thing: Any) -> str:
@@ -81,6 +105,8 @@ def menu(what: str) -> list[dict[str, str]]:
         from leakline.report.tables.menu import TABLES
 
         return [{"name": k, "what": first_line(v)} for k, v in TABLES.items()]
+    from leakline.study.spec import built_in
+
     return [{"name": name, "what": _title(path)} for name, path in built_in().items()]
 
 
@@ -99,36 +125,3 @@ def _title(path: Path) -> str:
     import tomllib
 
     return str(tomllib.loads(path.read_text(encoding="utf-8")).get("title", ""))
-
-
-def doctor() -> tuple[list[tuple[str, str]], bool]:
-    """What this installation is made of, and whether it can work."""
-    import shutil
-
-    import torch
-
-    rows = [
-        ("leakline", __version__),
-        ("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
-        (
-            "torch",
-            f"{torch.__version__}, device {resolve_device('auto')}",
-        ),
-        ("cores", str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count())),
-        ("free disk", f"{shutil.disk_usage('.').free / 2**30:.0f} GiB here"),
-    ]
-    for extra, package in (("flower", "flwr"), ("medical", "monai")):
-        try:
-            rows.append((extra, f"{package} {importlib.metadata.version(package)}"))
-        except importlib.metadata.PackageNotFoundError:
-            rows.append((extra, f"not installed: pip install leakline[{extra}]"))
-    folder = os.environ.get("LEAKLINE_DATA")
-    files = sorted(p.stem for p in Path(folder).glob("*.npz")) if folder else []
-    rows.append(
-        (
-            "LEAKLINE_DATA",
-            ", ".join(files) if files else "not set" if not folder else "set, but no .npz file is there",
-        )
-    )
-    rows.append(("network", "never used"))
-    return rows, sys.version_info >= (3, 11)
