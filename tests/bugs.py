@@ -338,7 +338,7 @@ class ActualBatch(Steps):
 
 class FixedAsPoisson(GlobalDP):
     def claim(self, federation, facts=()):
-        return changed(super().claim(federation, facts), rate=federation.participation)
+        return changed(super().claim(federation, facts), rate=federation.cohort.participation)
 
 
 class FirstStepOnly(Steps):
@@ -541,22 +541,22 @@ class EmptyIsBare(Server):
 
 class HalfTheRate(GlobalDP):
     def claim(self, federation, facts=()):
-        return changed(super().claim(federation, facts), rate=federation.participation / 2)
+        return changed(super().claim(federation, facts), rate=federation.cohort.participation / 2)
 
 
 class PairedCohorts(Federation):
     """Each cohort is used for two rounds."""
 
-    def cohort(self, index):
-        return super().cohort(index // 2)
+    def invited(self, index):
+        return super().invited(index // 2)
 
 
 class Favourite(Federation):
     """The first client is always there."""
 
-    def cohort(self, index):
+    def invited(self, index):
         first = self.task.clients[0].name
-        return [first, *(name for name in super().cohort(index) if name != first)]
+        return [first, *(name for name in super().invited(index) if name != first)]
 
 
 def as_kind(kind: type[Federation]) -> Callable[[Federation], Federation]:

@@ -11,7 +11,7 @@ from typing import Any
 from leakline.federation import Federation
 from leakline.leakage.brief import brief
 from leakline.privacy import Claim, Guarantee, NoClaim, Unit, account, replace_one
-from leakline.readings import Reading
+from leakline.readings import VERDICT, Reading
 
 ASSUMED_SUM = "secure aggregation: the server sees only the sum of a round's updates; no protocol was run or checked"
 OBSERVERS = {
@@ -123,7 +123,8 @@ class Card:
                 lines += [("instead", promise.instead)] if promise.instead else []
         lines += [("measured", _measured(r)) for r in self.measured] or [("measured", "no audit was run")]
         lines += [("mind", text) for text in _mistaken(self)]
-        lines += [("attack", text) for text in _attacks(self.leaks)]
+        lines += [("audit", r.note) for r in self.leaks if r.measure == VERDICT and r.value < 1]
+        lines += [("attack", text) for text in _attacks([r for r in self.leaks if r.measure != VERDICT])]
         lines += [("utility", _shown(r)) for r in self.utility]
         lines += [("dropped", text) for text in self.dropped]
         return lines
@@ -172,7 +173,10 @@ def formal_card(title: str, federation: Federation, delta: float, facts: Sequenc
 
 
 def violations(card: Card) -> tuple[str, ...]:
-    """Measured lower bounds that exceed what is promised for the same unit; without a unit they are of the whole."""
+    """Measured lower bounds that exceed what is promised for the same unit; without a unit they are of the whole.
+
+    Promises that an audit found broken by other means (noise of another law, sampling that is not done) come after.
+    """
     found = []
     for reading in card.measured:
         unit = reading.measure.partition(":")[2]
@@ -185,7 +189,7 @@ def violations(card: Card) -> tuple[str, ...]:
                     f"BROKEN: {reading.by} measured {reading.measure} >= {reading.low:.3g}, "
                     f"above the promised {bound:.3g} of {promise.defence}"
                 )
-    return tuple(found)
+    return (*found, *(r.note for r in card.leaks if r.measure == VERDICT and r.value == 1))
 
 
 def _mistaken(card: Card) -> list[str]:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+VERDICT = "verdict"
+"""The measure of what an audit says in words: 1 is a broken promise, 0.5 a suspicion, 0 a claim no game can test."""
+
 
 @dataclass(frozen=True)
 class Reading:

@@ -1,4 +1,4 @@
-"""A game over several rounds at once, for releases that do not simply add noise: a rule learned from views of both worlds.
+"""A game over several rounds at once, for releases that do not simply add noise, by a rule learned from views.
 
 Features of each round: the coordinate along the canary, its square, and the logarithm of the length of the rest. A
 linear discriminant of them, fitted to pilot sessions, notices means and sizes and what memory makes of them later on;
@@ -62,4 +62,4 @@ def _direction(canary: Canary, zero: Tensor, one: Tensor) -> Tensor:
         rows[:, : sent.shape[1]] = sent
     else:
         rows = (one.double().mean(dim=0)) - zero.double().mean(dim=0)
-    return rows / torch.linalg.vector_norm(rows, dim=1, keepdim=True).clamp_min(1e-300)
+    return torch.nn.functional.normalize(rows, dim=1, eps=1e-300)

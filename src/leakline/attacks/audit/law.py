@@ -113,8 +113,10 @@ def _later(rounds: list[FloatArray]) -> list[Departure]:
 
 
 def _correlated(x: FloatArray) -> bool:
-    c = np.corrcoef(x.T) if x.shape[1] > 1 else np.eye(1)
-    return bool(np.abs(c - np.eye(len(c))).max() > FAR / np.sqrt(len(x)))
+    if x.shape[1] < 2:
+        return False
+    apart = np.asarray(np.corrcoef(x.T)) - np.eye(x.shape[1])
+    return bool(np.abs(apart).max() > FAR / np.sqrt(len(x)))
 
 
 def _between_values(noise: FloatArray, live: npt.NDArray[np.bool_]) -> list[Departure]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -73,17 +74,14 @@ class Noise:
         self.alike = alike  # whether the law check found it independent, so that values may be pooled
         self.scale = np.sqrt((values**2).mean(axis=0))  # (rounds, values)
         self.half = len(values) // 2
-        self._inverse: FloatArray | None = None
 
-    @property
+    @cached_property
     def inverse(self) -> FloatArray:
         """Inverse covariance of all rounds together, from the first half of the sessions; a little ridge."""
-        if self._inverse is None:
-            flat = self.values[: self.half].reshape(self.half, -1)
-            covariance = flat.T @ flat / self.half
-            ridge = 1e-6 * float(np.trace(covariance)) / len(covariance)
-            self._inverse = np.linalg.inv(covariance + max(ridge, 1e-300) * np.eye(len(covariance)))
-        return self._inverse
+        flat = self.values[: self.half].reshape(self.half, -1)
+        covariance = flat.T @ flat / self.half
+        ridge = 1e-6 * float(np.trace(covariance)) / len(covariance)
+        return np.asarray(np.linalg.inv(covariance + max(ridge, 1e-300) * np.eye(len(covariance))))
 
     def weakest(self) -> FloatArray:
         """The direction with least noise over all rounds, (rounds, values), by the first half of the sessions."""
@@ -155,4 +153,4 @@ def steady(direction: Tensor, length: float, rounds: int) -> Tensor:
 
 def rowwise(rows: Tensor, length: float) -> Tensor:
     """A vector of a given length in every round, along the rows."""
-    return rows / torch.linalg.vector_norm(rows, dim=1, keepdim=True).clamp_min(1e-12) * length
+    return torch.nn.functional.normalize(rows, dim=1) * length

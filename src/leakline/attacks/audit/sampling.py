@@ -8,7 +8,6 @@ import torch
 from scipy import stats
 
 from leakline.attacks.audit.law import FAR, LEVEL, Departure
-from leakline.defences import Defence
 from leakline.federation import Federation
 from leakline.privacy import Claim, Gaussian, Unit
 
@@ -37,18 +36,17 @@ def miscounted(federation: Federation, claim: Claim) -> list[Departure]:
 def cohorts(federation: Federation) -> BoolArray:
     """Who takes part in each of many rounds: (rounds, clients)."""
     names = [client.name for client in federation.task.clients]
-    drawn = [set(federation.cohort(index)) for index in range(DRAWS)]
+    drawn = [set(federation.invited(index)) for index in range(DRAWS)]
     return np.array([[name in here for name in names] for here in drawn])
 
 
 def batches(federation: Federation, examples: int = 12) -> BoolArray:
     """Which records are in each of many steps of the gradient's owner: (steps, records)."""
-    place = next(i for i, d in enumerate(federation.defences) if type(d).gradient is not Defence.gradient)
     rows: list[BoolArray] = []
     index = 0
     while len(rows) < DRAWS:
-        turn = federation.turn(place, index, federation.task.clients[0].name, {})
-        steps = federation.defences[place].batches(examples, federation.plan, turn)
+        turns = federation.turns_of(federation.task.clients[0].name, index, {})
+        steps = federation.stack.batches(examples, federation.plan, turns)
         if steps is None:
             return np.ones((DRAWS, examples), dtype=bool)
         for chosen in steps:
@@ -81,7 +79,9 @@ def not_poisson(present: BoolArray, rate: float, what: str) -> list[Departure]:
     pairs = present[:-1:2] & present[1::2]
     again = int(pairs.sum())
     if stats.binom.sf(again - 1, pairs.size, rate**2) < LEVEL:
-        found.append(Departure(f"{what} of neighbouring draws hold the same units too often for independent ones", True))
+        found.append(
+            Departure(f"{what} of neighbouring draws hold the same units too often for independent ones", True)
+        )
     variance = float(present.sum(axis=1).var())
     expected = units * rate * (1 - rate)
     far = (variance / expected - 1) / np.sqrt((2 + (1 - 6 * rate * (1 - rate)) / expected) / draws)

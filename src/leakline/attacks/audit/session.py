@@ -59,7 +59,7 @@ def reseeded(federation: Federation, seed: int, attending: Sequence[str] | None 
     other = copy.copy(federation)
     other.__dict__["seed"] = Stream(federation.seed, seed, "examiner", "session").integer()
     if attending is not None:
-        other.__dict__["cohort"] = lambda index: list(attending)
+        other.__dict__["invited"] = lambda index: list(attending)
     return other
 
 
@@ -163,7 +163,7 @@ class _Crowd:
                 yield Dropped(order.client, "did not answer")
                 continue
             memory = self.memories.setdefault(order.client, {})
-            for part in range(int(order.notes.get("parts", 1))):
+            for part in range(self.federation.stack.sends(order.notes)):
                 change = nothing if self.quiet else session.vectors[order.client]
                 if order.client == session._target and self.sent is not None:
                     change = self.sent[order.round] if session.parts == "all" or part == 0 else nothing
@@ -211,7 +211,7 @@ class RecordSession:
         """The direction in which label 0 becomes label 1."""
         weight = self._bench.initial[next(e.name for e in self._bench.initial.layout.entries)]
         apart = weight[1] - weight[0]
-        return apart / apart.norm()
+        return torch.nn.functional.normalize(apart, dim=0)
 
     def _world(self, record: Tensor | None, quiet: bool) -> Federation:
         key = (id(record), quiet)

@@ -25,12 +25,13 @@ from leakline.errors import LeaklineError
 from leakline.federation import Federation
 from leakline.leakage.epsilon import lower_bound, mu_bound
 from leakline.privacy import Adjacency, Claim, Gaussian, Pure, Seat, Unit, total_mu
+from leakline.readings import VERDICT, Reading
 from leakline.weights import Layout
 
 REPORTS, SESSIONS = 1000, 600
 """Sessions of noise alone, at the server's seat (where they are cheap and twice as wide) and elsewhere."""
 VALUES = 40
-"""Most values of the small copy that sessions are played on: all rounds together must stay fewer than half the sessions."""
+"""Most values of the small copy that sessions are played on: of all rounds together, fewer than half the sessions."""
 MARGIN = 1.001
 """What rounding may add to how far a canary reaches."""
 ALPHA = 1e-4
@@ -52,6 +53,11 @@ class Remark:
 
     def __str__(self) -> str:
         return f"{self.verdict}: {self.text} ({self.defence})"
+
+    def reading(self) -> Reading:
+        """As a line of a store, from which the card takes its verdict."""
+        weight = {"BROKEN": 1.0, "SUSPECT": 0.5}.get(self.verdict, 0.0)
+        return Reading(VERDICT, weight, by="audit", better="lower", note=str(self))
 
 
 def look(federation: Federation) -> Iterator[Remark]:
@@ -102,7 +108,7 @@ class _Look:
         noise = _noise(PublishSession(bench, parts=parts), SESSIONS)
         yield from self._examine(session, noise, list(_canaries(session, noise, bench.wire, self.claim.adjacency)))
         crowd = len(bench.task.clients)
-        sampled = bench.sampling == "poisson"
+        sampled = bench.cohort.sampling == "poisson"
         scenes = [replace(session, rounds=2, others="long")]
         scenes += [replace(session, rounds=2, dropped=1)] if crowd > 2 else []
         scenes += [replace(session, rounds=2, attending=0)] if sampled else []
@@ -127,7 +133,7 @@ class _Look:
         seeded = replace(bench, noise="seeded")
         noise = _noise(RecordSession(bench), SESSIONS)
         for others in ("short", "long"):
-            session = RecordSession(seeded, others=others)  # type: ignore[arg-type]
+            session = RecordSession(seeded, others=others)
             canaries = list(_records(session))
             yield from look._examine(session, noise, canaries, quiet=others == "long")
 
@@ -147,9 +153,7 @@ class _Look:
         rounds = 2 if self.claim.unit in (Unit.RECORD, Unit.PATIENT) else max(e.times for e in self.claim.events)
         return total_mu([e for e in self.claim.events if isinstance(e, Gaussian)]) / math.sqrt(rounds)
 
-    def _examine(
-        self, session: Session, noise: Noise, canaries: list[Canary], quiet: bool = False
-    ) -> Iterator[Remark]:
+    def _examine(self, session: Session, noise: Noise, canaries: list[Canary], quiet: bool = False) -> Iterator[Remark]:
         """The law of the noise, then how far each canary reaches."""
         wrong = departures(noise.values)
         noise.alike = not wrong
@@ -188,8 +192,8 @@ class _Look:
     @property
     def _alone(self) -> bool:
         """Whether nothing else in the stack may have changed the noise after it was added."""
-        acting = [d for d in self.federation.defences if not self.name.startswith(type(d).__name__)]
-        return not any(type(d).publish is not type(d).__mro__[-2].publish for d in acting)  # type: ignore[attr-defined]
+        others = [d for d in self.federation.defences if not self.name.startswith(type(d).__name__)]
+        return not any("publish" in d.hooks for d in others)
 
     def _confirm(self, session: Session, canary: Canary) -> Iterator[Remark]:
         """Fresh sessions of both worlds, judged by a learned rule."""
@@ -262,7 +266,7 @@ def _records(session: RecordSession) -> Iterator[Canary]:
 
 
 def _in_scale(bench: Federation) -> Federation:
-    """With a learning rate at which noise moves weights by about a tenth: not lost in rounding, not beyond the slope."""
+    """With a learning rate at which noise moves weights by a tenth: not lost in rounding, not beyond the slope."""
     seen = RecordSession(bench).see(None, 0, quiet=True)
     size = float(seen.abs().max())
     return replace(bench, plan=replace(bench.plan, learning_rate=0.1 / size)) if size > 0 else bench
