@@ -59,8 +59,8 @@ def test_a_vacuous_promise_is_called_one():
 
 def test_a_card_survives_json():
     whole = replace(
-        card(), measured=(Reading("epsilon:client", 1.5, low=1.0, n=100, by="audit"),),
-        leaks=(Reading("auc", 0.6, 0.5, 0.7, 80, by="x", chance=0.5, better="lower"),),
+        card(), measured=(Reading("epsilon", 1.5, low=1.0, n=100, by="audit", about={"unit": "client"}),),
+        leaks=(Reading("auc", 0.6, 0.5, 0.7, 80, by="x", chance=0.5),),
         utility=(Reading("accuracy", 0.9, 0.8, 0.95, 100),), dropped=("a: gone",), broken=("BROKEN",),
     )  # fmt: skip
     again = Card.from_dict(json.loads(json.dumps(whole.as_dict())))
@@ -74,8 +74,11 @@ def test_a_card_survives_json():
         (Reading("epsilon", 20.0, low=15.0, by="audit"), True),
         (Reading("epsilon", 20.0, low=5.0, by="audit"), False),  # a point estimate alone breaks nothing
         (Reading("epsilon", 20.0, by="audit"), False),
-        (Reading("epsilon:client", 20.0, low=15.0, by="audit"), True),
-        (Reading("epsilon:record", 20.0, low=15.0, by="audit"), False),  # another unit than the promise's
+        (Reading("epsilon", 20.0, low=15.0, by="audit", about={"unit": "client"}), True),
+        (
+            Reading("epsilon", 20.0, low=15.0, by="audit", about={"unit": "record"}),
+            False,
+        ),  # another unit
         (Reading("mu", 3.0, low=2.5, by="audit"), True),
         (Reading("mu", 3.0, low=1.5, by="audit"), False),
         (Reading("auc", 0.99, low=0.98, by="audit"), False),

@@ -45,7 +45,6 @@ EXCEPTIONS: dict[tuple[str, str], str] = {}
 """Imports that the layers forbid, by module and the part it imports, each with its reason."""
 
 TEMPORARY = {
-    ("attacks", "study"),  # goes with the Lab as a protocol
     ("federation", "runtimes"),  # goes with the stack
     ("report", "papers"),  # goes with papers that register themselves
 }
@@ -147,6 +146,39 @@ def test_no_module_imports_itself_by_a_detour():
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         pytest.fail(" -> ".join(error.args[1]))
+
+
+GENERAL = {"MENU", "Defence", "Law", "Loss", "Stage", "Terms", "hooks_of"}
+"""What everybody may know of defences: their base, their facts and the menu."""
+
+
+def test_nobody_outside_the_defences_and_the_papers_knows_a_single_defence():
+    """Imports inside functions and for type checkers count as well."""
+    for name, path in MODULES.items():
+        if part(name) in ("leakline", "defences", "papers"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                known = {alias.name for alias in node.names if alias.name.startswith("leakline.defences.")}
+            elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("leakline.defences"):
+                inside = node.module != "leakline.defences"
+                known = {alias.name for alias in node.names if inside or alias.name not in GENERAL}
+            else:
+                continue
+            assert not known, f"{name} knows {', '.join(sorted(known))}: ask a fact of `Defence` or `Stack` instead"
+
+
+def test_only_the_stack_and_the_defences_walk_through_a_stack():
+    """A loop, a comprehension or an index over ``.defences``: what it does belongs into `Stack`."""
+    for name, path in MODULES.items():
+        if part(name) in ("defences", "stack"):
+            continue
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        walked = [n.iter for n in ast.walk(tree) if isinstance(n, ast.For | ast.comprehension)]
+        walked += [n.value for n in ast.walk(tree) if isinstance(n, ast.Subscript)]
+        for value in walked:
+            text = ast.unparse(value)
+            assert not re.search(r"(federation|fed|world|outside|inside|stack)\.defences\b", text), f"{name}: {text}"
 
 
 HEAVY = ("torch", "numpy", "scipy", "sklearn", "pandas", "pydantic", "typer")

@@ -10,8 +10,9 @@ from typing import Any
 
 from leakline.federation import Federation
 from leakline.leakage.brief import brief
+from leakline.measures import VERDICT, Measure, measure_of, read_measures
 from leakline.privacy import Claim, Guarantee, NoClaim, Unit, account, replace_one
-from leakline.readings import VERDICT, Reading
+from leakline.readings import Reading
 
 ASSUMED_SUM = "secure aggregation: the server sees only the sum of a round's updates; no protocol was run or checked"
 OBSERVERS = {
@@ -60,6 +61,7 @@ class Card:
     ``stamp`` is set when the noise could be drawn again. ``measured`` are lower bounds on epsilon or mu from audits
     and attacks, ``leaks`` what attacks got, ``utility`` the price. ``broken`` says that a measurement exceeds the
     promise: a bug, or an assumption that does not hold. ``assumed``: what the whole card takes for granted.
+    ``measures`` describes what is measured by attacks from outside the package.
     """
 
     title: str
@@ -71,24 +73,30 @@ class Card:
     dropped: tuple[str, ...] = ()
     broken: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
+    measures: tuple[Measure, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         found = asdict(self)
         for name in ("measured", "leaks", "utility"):
             found[name] = [reading.line() for reading in getattr(self, name)]
-        return found
+        return {**found, "measures": [measure.line() for measure in self.measures]}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Card:
         """The inverse of `as_dict`."""
         promises = tuple(_promise(p) for p in values["promises"])
-        readings = {k: tuple(Reading(**r) for r in values.get(k, ())) for k in ("measured", "leaks", "utility")}
+        readings = {k: tuple(Reading.of(r) for r in values.get(k, ())) for k in ("measured", "leaks", "utility")}
         return cls(
             values["title"], promises, values.get("stamp", ""), **readings,
             dropped=tuple(values.get("dropped", ())), broken=tuple(values.get("broken", ())),
             assumed=tuple(values.get("assumed", ())),
+            measures=tuple(read_measures(values.get("measures")).values()),
         )  # fmt: skip
+
+    def measure(self, name: str) -> Measure:
+        """What a measure on this card means."""
+        return measure_of(name, {measure.name: measure for measure in self.measures})
 
     @property
     def leading(self) -> tuple[Promise, ...]:
@@ -124,7 +132,7 @@ class Card:
         lines += [("measured", _measured(r)) for r in self.measured] or [("measured", "no audit was run")]
         lines += [("mind", text) for text in _mistaken(self)]
         lines += [("audit", r.note) for r in self.leaks if r.measure == VERDICT and r.value < 1]
-        lines += [("attack", text) for text in _attacks([r for r in self.leaks if r.measure != VERDICT])]
+        lines += [("attack", text) for text in self._attacks()]
         lines += [("utility", _shown(r)) for r in self.utility]
         lines += [("dropped", text) for text in self.dropped]
         return lines
@@ -133,6 +141,13 @@ class Card:
         if seat == "server" and ASSUMED_SUM in self.assumed:
             return "the server, which sees only the sum of updates (assumed) and would be kept to the promise anyway"
         return OBSERVERS.get(seat, seat)
+
+    def _attacks(self) -> list[str]:
+        lines = []
+        for attack in brief([r for r in self.leaks if r.measure != VERDICT], lambda r: r.value, self.measure):
+            lines += [_leak(r) for r in attack.shown]
+            lines += [f"{attack.by}: {attack.rest}"] if attack.rest else []
+        return lines
 
     def _repr_html_(self) -> str:
         cells = "".join(f"<tr><th>{html.escape(k)}</th><td>{html.escape(v)}</td></tr>" for k, v in self.rows())
@@ -179,14 +194,14 @@ def violations(card: Card) -> tuple[str, ...]:
     """
     found = []
     for reading in card.measured:
-        unit = reading.measure.partition(":")[2]
+        unit = reading.about.get("unit", "")
         for promise in card.promises if unit else card.leading:
-            bound = {"epsilon": promise.epsilon, "mu": promise.mu}.get(reading.measure.split(":")[0])
+            bound = {"epsilon": promise.epsilon, "mu": promise.mu}.get(reading.measure)
             if bound is None or reading.low is None or unit not in ("", promise.unit):
                 continue
             if reading.low > bound:
                 found.append(
-                    f"BROKEN: {reading.by} measured {reading.measure} >= {reading.low:.3g}, "
+                    f"BROKEN: {reading.by} measured {reading.label} >= {reading.low:.3g}, "
                     f"above the promised {bound:.3g} of {promise.defence}"
                 )
     return (*found, *(r.note for r in card.leaks if r.measure == VERDICT and r.value == 1))
@@ -197,7 +212,8 @@ def _mistaken(card: Card) -> list[str]:
     found = []
     for promise in set(card.promises) - set(card.leading):
         for reading in card.measured:
-            if reading.measure == f"mu:{Unit.CLIENT}" and promise.mu is not None and (reading.low or 0.0) > promise.mu:
+            whole = reading.measure == "mu" and reading.about.get("unit") == Unit.CLIENT
+            if whole and promise.mu is not None and (reading.low or 0.0) > promise.mu:
                 found.append(
                     f"the promise per {promise.unit} (mu = {promise.mu:.3g}) does not hold for a client: "
                     f"{reading.by} measured mu per client >= {reading.low:.3g}"
@@ -229,15 +245,7 @@ def _interval(r: Reading) -> str:
 def _shown(r: Reading) -> str:
     count = f", n = {r.n}" if r.n is not None else ""
     note = f"; {r.note}" if r.note else ""
-    return f"{r.measure} {r.value:.3f}{_interval(r)}{count}{note}"
-
-
-def _attacks(leaks: Sequence[Reading]) -> list[str]:
-    lines = []
-    for one in brief(leaks, lambda r: r.value):
-        lines += [_leak(r) for r in one.shown]
-        lines += [f"{one.by}: {one.rest}"] if one.rest else []
-    return lines
+    return f"{r.label} {r.value:.3f}{_interval(r)}{count}{note}"
 
 
 def _leak(r: Reading) -> str:
@@ -247,4 +255,4 @@ def _leak(r: Reading) -> str:
 
 def _measured(r: Reading) -> str:
     low = number(r.low if r.low is not None else r.value)
-    return f"{r.measure.replace(':', ' per ')} >= {low} ({r.by}, {r.n} trials{'; ' + r.note if r.note else ''})"
+    return f"{r.label} >= {low} ({r.by}, {r.n} trials{'; ' + r.note if r.note else ''})"

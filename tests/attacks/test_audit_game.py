@@ -121,8 +121,8 @@ def test_correct_defences_are_measured_close_to_their_promise_and_below_it(
 def test_rounds_compose_on_the_card() -> None:
     one, ten = play([GaussianRelease(2.0, 1.0)], 4_000), play([GaussianRelease(2.0, 1.0)], 4_000, rounds=10)
     assert ten.card.promises[0].mu == pytest.approx(math.sqrt(10))
-    by_measure = {r.measure: r for r in ten.card.measured}
-    assert by_measure["mu:client"].low == pytest.approx(math.sqrt(10) * one.card.measured[0].low)
+    by_measure = {r.label: r for r in ten.card.measured}
+    assert by_measure["mu per client"].low == pytest.approx(math.sqrt(10) * one.card.measured[0].low)
     pure = play([LdpSgd(1.0)], 4_000, rounds=10)
     (reading,) = pure.card.measured
     assert reading.low is not None

@@ -36,8 +36,10 @@ from leakline.leakage import count_errors, flip_epsilon, lower_bound, point_epsi
 from leakline.mechanisms.sphere import norm_ratio, report_cosines
 from leakline.models.small import SmallCNN
 from leakline.papers.ldp_audit.tables import TABLES
+from leakline.readings import rule_of
 from leakline.strategies import fedadam, fedavg
-from leakline.study.lab import card_of, run_study
+from leakline.study.carded import card_of
+from leakline.study.run import run_study
 from leakline.study.spec import load
 from leakline.study.store import Store
 from leakline.weights import read
@@ -195,21 +197,22 @@ def readings(attack: LdpDistinguish, federation: Federation) -> dict[str, float]
         secrets.append(challenge.secret)
     found = attack.measure(guesses, secrets)
     assert all(r.low is not None and r.low <= 4.0 for r in found)
-    return {r.measure: r.value for r in found}
+    assert {r.measure for r in found} == {"estimated-epsilon"}
+    return {rule_of(r.about): r.value for r in found}
 
 
 def test_the_papers_findings_and_what_is_behind_them(federation: Federation) -> None:
     attack = LdpDistinguish(measurements=2, trials=4_000, clients=(1, 10), steps=(0.01, 30.0), norms=(0.5, 1.0))
     found = readings(attack, federation)
     # The paper's: the flip reaches epsilon, the benign cosine rule about 1.
-    assert found["gradient flip | white | cosine"] > 3.4
-    assert 0.5 < found["benign | white | cosine"] < 1.7
+    assert found["gradient flip, white, cosine"] > 3.4
+    assert 0.5 < found["benign, white, cosine"] < 1.7
     # Ours: the benign gap is the rule's, and a short step makes the black box as strong as the white one.
-    assert found["benign | white | optimal"] > 3.2
-    assert found["gradient flip | black | loss | step 0.01"] > 3.2
-    assert found["gradient flip | black | loss | step 30"] < 2.5
-    assert found["dummy gradient | white | cosine | norm 0.5"] == pytest.approx(flip_epsilon(4.0, 0.5), abs=0.2)
-    assert found["benign | black | inverted | clients 10"] < found["benign | black | inverted | clients 1"]
+    assert found["benign, white, optimal"] > 3.2
+    assert found["gradient flip, black, loss, step=0.01"] > 3.2
+    assert found["gradient flip, black, loss, step=30"] < 2.5
+    assert found["dummy gradient, white, cosine, norm=0.5"] == pytest.approx(flip_epsilon(4.0, 0.5), abs=0.2)
+    assert found["benign, black, inverted, clients=10"] < found["benign, black, inverted, clients=1"]
 
 
 def test_ten_measurements_of_the_white_box_are_the_flip_law() -> None:

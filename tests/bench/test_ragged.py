@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 import torch
 from hypothesis import given
@@ -10,7 +12,7 @@ from torch import nn
 
 import tiny
 from leakline.bench.ragged import MOST_PADDING, fits_ragged, share_of_padding, train_ragged
-from leakline.bench.training import Bench, Job, Plan, train
+from leakline.bench.training import Bench, Job, Plan, train, train_together
 from leakline.randomness import Stream
 from leakline.utility import objective
 
@@ -95,3 +97,19 @@ def test_a_federation_of_unequal_clients_gives_the_same_with_and_without_groupin
         torch.testing.assert_close(one.result.vector, other.result.vector, atol=1e-5, rtol=1e-4)
     two = tiny.run(tiny.federation(**changes), workers=2)
     assert torch.equal(together[-1].result.vector, two[-1].result.vector)
+
+
+@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
+@pytest.mark.parametrize(("group", "sizes"), [(train_together, (8, 8, 8)), (train_ragged, (8, 9, 10))])
+def test_a_group_leaves_nothing_behind_when_it_has_trained(group, sizes, optimiser):
+    """A stack whose gradients hang on the graph they came from holds itself alive: nine tensors more a round, once."""
+    plan = Plan(epochs=2, batch=4, learning_rate=0.1, optimiser=optimiser, proximal=0.1)
+    bench, clients = tiny.federation(model=tiny.perceptron).bench(), tiny.task(sizes).clients
+
+    def tensors_after(index: int) -> int:
+        group(bench, [Job(bench.initial, c.train, Stream(0, index, c.name, "train"), index) for c in clients], plan)
+        gc.collect()
+        return sum(issubclass(type(thing), torch.Tensor) for thing in gc.get_objects())
+
+    first = tensors_after(0)
+    assert [tensors_after(index) for index in range(1, 5)] == [first] * 4

@@ -59,7 +59,7 @@ def png(level):
 def page(tmp_path_factory):
     """A report with everything in it: two strategies, two defences, two attacks, images, a failed cell."""
     from leakline.report.page.build import build_report
-    from leakline.study.lab import run_study
+    from leakline.study.run import run_study
     from leakline.study.spec import parse
 
     root = tmp_path_factory.mktemp("seen") / "seen"

@@ -137,7 +137,7 @@ trials = 1000
 @pytest.fixture(scope="module", params=STUDIES)
 def report(request, tmp_path_factory):
     from leakline.report.page.build import build_report
-    from leakline.study.lab import run_study
+    from leakline.study.run import run_study
     from leakline.study.spec import parse
 
     root = tmp_path_factory.mktemp("study") / request.param

@@ -10,7 +10,7 @@ import pytest
 
 import leakline
 from leakline.errors import LeaklineError
-from leakline.study.lab import run_study
+from leakline.study.run import run_study
 from leakline.study.spec import parse
 
 with warnings.catch_warnings():
@@ -116,8 +116,8 @@ def test_a_study_gets_its_measured_half_without_training(tmp_path, monkeypatch) 
     cards = {c["title"]: c for c in json.loads(found.stdout)["cards"]}
     assert cards["fedavg none seed 0"]["measured"][0]["low"] == "infinite"
     protected = cards["fedavg dp seed 0"]
-    measured = {r["measure"]: r["low"] for r in protected["measured"]}
-    assert 0 < measured["mu:client"] <= protected["promises"][0]["mu"]
+    measured = {(r["measure"], r["about"]["unit"]): r["low"] for r in protected["measured"]}
+    assert 0 < measured["mu", "client"] <= protected["promises"][0]["mu"]
     # A second time nothing is played again, and the directory itself will do.
     again = runner.invoke(app, ["audit", str(out), "--trials", "2000", "--json"])
     assert json.loads(again.stdout)["cards"] == json.loads(found.stdout)["cards"]

@@ -84,15 +84,15 @@ def test_a_sub_clients_epsilon_never_stands_for_the_client():
     assert [p.unit for p in card.leading] == ["client"]
     assert [p.unit for p in formal_card("x", federation(GlobalDP(1.0, 1.0)), 1e-5).leading] == ["client"]
 
-    def broken(measure: str, low: float) -> bool:
-        return bool(violations(replace(card, measured=(Reading(measure, low, low, by="audit"),))))
+    def broken(low: float, **about: str) -> bool:
+        return bool(violations(replace(card, measured=(Reading("mu", low, low, by="audit", about=about),))))
 
-    assert broken("mu:sub-client", 1.1)
-    assert not broken("mu:client", 3.9)  # above a sub-client's 1, below a client's 4
-    assert broken("mu:client", 4.1)
-    assert not broken("mu", 3.9)  # of the whole stack: the client's
-    assert broken("mu", 4.1)
-    whole = replace(card, measured=(Reading("mu:client", 3.9, 3.8, n=100, by="audit"),))
+    assert broken(1.1, unit="sub-client")
+    assert not broken(3.9, unit="client")  # above a sub-client's 1, below a client's 4
+    assert broken(4.1, unit="client")
+    assert not broken(3.9)  # of the whole stack: the client's
+    assert broken(4.1)
+    whole = replace(card, measured=(Reading("mu", 3.9, 3.8, n=100, by="audit", about={"unit": "client"}),))
     assert any(k == "mind" and "does not hold for a client" in v for k, v in whole.rows())
     assert Card.from_dict(whole.as_dict()).rows() == whole.rows()
 

@@ -24,9 +24,10 @@ from leakline.runtimes.local import LocalTransport
 from leakline.strategies import MENU as STRATEGIES
 from leakline.study.describe import description, key_of
 from leakline.study.judges import out_of_patience, over_clients
-from leakline.study.lab import Lab, train_run
+from leakline.study.lab import Lab
 from leakline.study.spec import parse
 from leakline.study.store import Store
+from leakline.study.train import train_run
 from leakline.weights import Layout
 
 

@@ -16,8 +16,8 @@ from leakline.federation import federate, keep_all
 from leakline.messages import Round, Update
 from leakline.recordings import is_recording
 from leakline.recordings.recording import Recorder, Recording
-from leakline.study.lab import train_run
 from leakline.study.store import Store
+from leakline.study.train import train_run
 from leakline.weights import Weights
 
 

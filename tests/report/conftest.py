@@ -41,7 +41,7 @@ records = 100
 
 @pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from leakline.study.lab import run_study
+    from leakline.study.run import run_study
     from leakline.study.spec import parse
 
     root = tmp_path_factory.mktemp("store") / "tiny"

@@ -39,10 +39,10 @@ def pooled(made):
     ("text", "limit"),
     [
         ("membership.auc > 0.6", Limit("membership.auc", ">", 0.6)),
-        ("mia.tpr@fpr=0.01>=.05", Limit("mia.tpr@fpr=0.01", ">=", 0.05)),
+        ("mia.tpr at fpr=0.01 (rmia)>=.05", Limit("mia.tpr at fpr=0.01 (rmia)", ">=", 0.05)),
         ("  accuracy<1e-3 ", Limit("accuracy", "<", 0.001)),
         ("global-dp: epsilon <= 10", Limit("epsilon", "<=", 10.0, "global-dp")),
-        ("audit.mu:client > -1", Limit("audit.mu:client", ">", -1.0)),
+        ("audit.mu per client > -1", Limit("audit.mu per client", ">", -1.0)),
     ],
 )
 def test_limits_are_read(text, limit):
@@ -110,16 +110,16 @@ def test_unknown_names_get_the_nearest(pooled):
         hits([read_limit("global: epsilon > 0.6")], places_of(pooled))
     with pytest.raises(LeaklineError, match="did you mean 'membership'"):
         check_attacks([read_limit("membershp.auc > 0.6")], ["membership", "audit"])
-    check_attacks([read_limit("accuracy > 0.6"), read_limit("audit.mu:client > 3")], ["audit"])
+    check_attacks([read_limit("accuracy > 0.6"), read_limit("audit.mu per client > 3")], ["audit"])
 
 
 def test_figures_of_a_card():
-    bound = Reading("epsilon:client", 2.0, low=1.5, by="audit")
+    bound = Reading("epsilon", 2.0, low=1.5, by="audit", about={"unit": "client"})
     card = Card("t", (Promise("a", epsilon=3.0), Promise("b")), measured=(bound, replace(bound, low=1.7)))
     found = figures_of_card(card)
     assert found["epsilon"].value == 3.0
-    assert found["audit.epsilon:client"].value == 1.7
-    assert found["audit.epsilon:client"].is_bound
+    assert found["audit.epsilon per client"].value == 1.7
+    assert found["audit.epsilon per client"].is_bound
     assert figures_of_card(Card("t", ()))["epsilon"].value == math.inf
 
 

@@ -9,11 +9,15 @@ import pytest
 import torch
 from PIL import Image
 
+from leakline.attacks.base import Artefact
 from leakline.attacks.inversion.judge import Guess, Truth, readings
+from leakline.readings import Reading
 from leakline.report.gallery.gallery import MOST_IMAGES, gallery_of
 from leakline.report.page.build import build_report
 from leakline.results.pooled import pool
 from leakline.results.stored import read_study
+from leakline.study import artefacts
+from leakline.study.store import Run
 
 torch.set_num_threads(1)
 
@@ -33,14 +37,16 @@ def noise(n, seed):
 def invert(root, cell, key, by, level=0.0, client="client-1", images=1, index=0):
     """Let the judge write what an attack that met a cell would have left there."""
     run = root / "runs" / cell.key
-    folder = run / "media" / f"gradient-inversion-{key}" / f"round-{index:04d}" / client
-    secret = Truth(noise(images, 0), noise(1, 1), None, client, index, folder, noise=level)
+    attack = Run(run).media(f"{by}-{key}")
+    secret = Truth(noise(images, 0), noise(1, 1), None, client, index, noise=level)
     made = (secret.images + (0.01 + level) * noise(images, 2)).clamp(0, 1)
-    found = readings([Guess(made, 0.0, 10, 1.0)], [secret])
+    results = readings([Guess(made, 0.0, 10, 1.0)], [secret])
+    artefacts.write(attack, [one for one in results if isinstance(one, Artefact)])
+    found = [one for one in results if isinstance(one, Reading)]
     with open(run / "attacks.jsonl", "a") as file:
         for reading in found:
             file.write(json.dumps({**reading.line(), "by": by, "attack": f"{by}-{key}"}) + "\n")
-    return folder, {r.measure: r for r in found if r.client}
+    return attack / f"round-{index:04d}" / client, {r.measure: r for r in found if r.client}
 
 
 def test_a_turn_becomes_a_strip_with_the_attacks_name_and_its_figures(root, read_page):
@@ -180,7 +186,7 @@ restarts = 1
 
 
 def test_a_study_shows_what_its_attacks_made_by_the_names_it_gave_them(tmp_path):
-    from leakline.study.lab import run_study
+    from leakline.study.run import run_study
     from leakline.study.spec import parse
 
     assert [o.error for o in run_study(parse(STUDY), tmp_path, workers=1)] == ["", ""]

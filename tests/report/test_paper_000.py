@@ -16,7 +16,7 @@ from leakline.papers.metric_privacy import tables as paper_000
 from leakline.papers.metric_privacy.tables import TABLES
 from leakline.results.stored import read_study
 from leakline.results.table import FORMS, render
-from leakline.study.lab import run_study
+from leakline.study.run import run_study
 from leakline.study.spec import load, parse
 
 STUDY = """

@@ -54,20 +54,20 @@ class Got:
     iip: tuple[float, float, float] | None = None
 
     def readings(self, attack: str) -> list[Reading]:
-        where: dict[str, Any] = {"client": self.client, "round": self.round, "better": "lower", "by": attack}
+        where: dict[str, Any] = {"client": self.client, "round": self.round, "by": attack}
         ends = [(v - 0.1, v + 0.1) if self.n > 1 else (None, None) for v in (self.ssim, self.rdlv)]
-        note = f"p = {self.p:g} against 99 decoys"
+        took, luck = {"iterations": 120, "seconds": 30.0}, {"p": self.p, "decoys": 99}
         found = [
-            Reading("ssim", self.ssim, *ends[0], n=self.n, chance=self.prior, note="120 iterations, 0.5 min", **where),
+            Reading("ssim", self.ssim, *ends[0], n=self.n, chance=self.prior, about=took, **where),
             Reading("psnr", 20.0, n=self.n, **where),
-            Reading("rdlv", self.rdlv, *ends[1], n=self.n, chance=self.null, note=note, **where),
+            Reading("rdlv", self.rdlv, *ends[1], n=self.n, chance=self.null, about=luck, **where),
         ]
         if self.iip is not None:
             score, exact, cosine = self.iip
-            told = "p = 0.002 by 1000 permutations"
+            told = {"p": 0.002, "pool": 1000}
             found += [
-                Reading("iip", score, n=self.n, chance=0.05, note=told, **where),
-                Reading("iip-exact", exact, n=self.n, chance=0.01, note=told, **where),
+                Reading("iip", score, n=self.n, chance=0.05, about=told, **where),
+                Reading("iip-exact", exact, n=self.n, chance=0.01, about=told, **where),
                 Reading("cosine", cosine, n=self.n, chance=0.6, **where),
             ]
         return found
@@ -108,7 +108,7 @@ class Maker:
         append(run.path / "readings.jsonl", [Reading("accuracy", 0.1, n=100, round=0).line(), ends.line()])
         for attack, found in (got or {}).items():
             lines = [reading for one in found for reading in one.readings(attack)]
-            whole = Reading("rdlv", 9.0, 8.0, 9.5, len(lines), by=attack, chance=0.0, better="lower")
+            whole = Reading("rdlv", 9.0, 8.0, 9.5, len(lines), by=attack, chance=0.0)
             run.add_attack(f"{attack}-0000abcd", [*lines, whole])
         promise = Promise("DpSgd", "record", epsilon=epsilon, delta=1e-5) if epsilon else Promise("none", reason="none")
         run.finish("finished", card=Card(f"{scenario} {defence}", (promise,)).as_dict())
@@ -135,7 +135,7 @@ def keep(run: Any, index: int, client: str, weights: Sequence[float]) -> None:
 
 
 def embed(run: Any, client: str, rows: Mapping[str, Sequence[Sequence[float]]]) -> None:
-    folder = run.media / "gradient-inversion-0000abcd" / "round-0000" / client
+    folder = run.media("grad+bn-0000abcd") / "round-0000" / client
     folder.mkdir(parents=True)
     vectors = np.array([v for some in rows.values() for v in some], dtype=np.float32)
     np.save(folder / "embedding.npy", vectors, allow_pickle=False)
@@ -409,7 +409,7 @@ def test_damaged_lines_and_files_are_left_out(tmp_path: Path):
     folder.mkdir(parents=True)
     for name in ("sent", "client-9"):
         (folder / f"{name}.safetensors").write_bytes(b"no tensors")
-    media = run.media / "gradient-inversion-0000abcd" / "round-0000" / "client-9"
+    media = run.media("grad+bn-0000abcd") / "round-0000" / "client-9"
     media.mkdir(parents=True)
     (media / "embedding.npy").write_bytes(b"nothing")
     root = maker.done()

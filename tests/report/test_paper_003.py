@@ -60,7 +60,7 @@ trees = 5
 
 @pytest.fixture(scope="module")
 def people(tmp_path_factory) -> Path:
-    from leakline.study.lab import run_study
+    from leakline.study.run import run_study
     from leakline.study.spec import parse
 
     root = tmp_path_factory.mktemp("people") / "store"

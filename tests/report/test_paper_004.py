@@ -63,7 +63,7 @@ dp = [{ use = "intermediaries", noise_multiplier = 0.3, clip = 1.0, parts = 1 }]
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from leakline.study.lab import run_study
+    from leakline.study.run import run_study
     from leakline.study.spec import parse
 
     path = tmp_path_factory.mktemp("store") / "parts"

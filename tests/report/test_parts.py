@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from leakline.decide.limits import figures_of
 from leakline.errors import DataError, LeaklineError
+from leakline.measures import measure_of
 from leakline.papers.menu import charts_for
 from leakline.report.charts.chart import Series, pareto, uncrowded
 from leakline.report.charts.menu import CHARTS, save
@@ -25,7 +26,7 @@ from leakline.report.page.filters import filters_of
 from leakline.report.page.words import versions
 from leakline.report.tables.clients import clients_of, distribution_of
 from leakline.report.tables.menu import ENDINGS, STUDIES, TABLES, paper_tables, save_all
-from leakline.results.frames import Estimate, cut, results
+from leakline.results.frames import Estimate, cut, pooled_estimate, results
 from leakline.results.pooled import pool
 from leakline.results.stored import read_study
 
@@ -121,10 +122,10 @@ def test_what_is_no_png_is_refused(data):
 
 def test_strips_by_attack_round_and_client(root, tmp_path, read_page):
     run = sorted((root / "runs").iterdir())[0]
-    folder = run / "media" / "invert" / "round-0002" / "north"
+    folder = run / "media" / "invert-1" / "round-0002" / "north"
     folder.mkdir(parents=True)
     (folder / "strip.png").write_bytes(png(np.zeros((6, 18)), b"Jane"))
-    (run / "media" / "invert" / "round-0002" / "south").symlink_to(folder)
+    (run / "media" / "invert-1" / "round-0002" / "south").symlink_to(folder)
     line = {"measure": "ssim", "value": 0.42, "by": "invert", "client": "north", "round": 2, "attack": "invert-1"}
     with open(run / "attacks.jsonl", "a") as file:
         file.write(json.dumps(line) + "\n")
@@ -170,10 +171,10 @@ def test_a_page_does_not_grow_without_end(root):
 
 
 def test_roc_needs_two_points_and_has_two_forms(root):
-    line = {"better": "lower", "attack": "other-1", "n": 50}
+    line = {"measure": "tpr", "attack": "other-1", "n": 50}
     points = [(0.1, 0.3, 0.2, 0.45), (0.01, 0.05, 0.0, 0.2)]
     add_lines(root, "attacks.jsonl", [
-        {**line, "by": "other", "measure": f"tpr@fpr={f}:rule", "value": v, "low": a, "high": b, "chance": f}
+        {**line, "by": "other", "about": {"rule": "x", "fpr": f}, "value": v, "low": a, "high": b, "chance": f}
         for f, v, a, b in points
     ])  # fmt: skip
     linear, log = (chart for chart in roc_of(pooled_of(root)) if chart.where["attack"] == "other")
@@ -194,17 +195,17 @@ def test_an_attack_by_scores_leaves_a_whole_curve_and_its_quoted_figures_alone_a
         assert one.x == (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.0)
         assert list(one.y) == sorted(one.y)
         assert all(a <= y <= b for a, y, b in zip(one.y_low, one.y, one.y_high, strict=True))
-    listed = {leak.measure for s in pooled_of(made).settings for leak in s.leaks}
-    assert listed == {"auc", "tpr@fpr=0.01", "tpr@fpr=0.1"}
-    assert "loss-threshold.tpr@fpr=0.5" in figures_of(pooled_of(made).settings[0])  # limits may still name it
+    listed = {leak.label for s in pooled_of(made).settings for leak in s.leaks}
+    assert listed == {"auc", "tpr at fpr=0.01", "tpr at fpr=0.1"}
+    assert "loss-threshold.tpr at fpr=0.5" in figures_of(pooled_of(made).settings[0])  # limits may still name it
 
 
 def test_the_page_draws_the_strongest_rule_and_an_export_draws_all(root):
     for rule, area in (("weak", 0.55), ("good", 0.8)):
-        lines = [("auc", area, 0.5), ("tpr@fpr=0.01", 0.1, 0.01), ("tpr@fpr=0.1", 0.4, 0.1)]
+        lines = [("auc", area, 0.5, {}), ("tpr", 0.1, 0.01, {"fpr": 0.01}), ("tpr", 0.4, 0.1, {"fpr": 0.1})]
         add_lines(root, "attacks.jsonl", [
-            {"by": "many", "measure": f"{what}:{rule}", "value": v, "chance": c, "better": "lower", "attack": "many-1"}
-            for what, v, c in lines
+            {"by": "many", "measure": m, "value": v, "chance": c, "about": {"rule": rule, **a}, "attack": "many-1"}
+            for m, v, c, a in lines
         ])  # fmt: skip
     titles = [c.title for c in roc_of(pooled_of(root)) if c.where["attack"] == "many"]
     assert titles == ["ROC: many (good), fedavg", "ROC, log-log: many (good), fedavg"]
@@ -216,7 +217,7 @@ def test_the_page_draws_the_strongest_rule_and_an_export_draws_all(root):
 def test_the_client_that_is_worst_off(root):
     assert clients_of(pooled_of(root)).rows == ()
     lines = [
-        {"measure": "right", "value": v, "by": "who", "client": c, "better": "lower", "attack": "who-1"}
+        {"measure": "right", "value": v, "by": "who", "client": c, "attack": "who-1"}
         for c, v in (("a", 0.5), ("b", 0.9), ("c", 0.6))
     ]
     add_lines(root, "attacks.jsonl", lines)
@@ -266,9 +267,12 @@ def test_names_on_top_of_each_other_are_left_out():
 
 
 def test_shares_stay_between_zero_and_one():
-    assert cut(Estimate(0.9, 0.1, -0.2, 1.4, 2)) == Estimate(0.9, 0.1, 0.0, 1.0, 2)
-    assert cut(Estimate(0.9)) == Estimate(0.9)
-    assert cut(None) is None
+    wide = Estimate(0.9, 0.1, -0.2, 1.4, 2)
+    assert cut(wide, measure_of("accuracy")) == Estimate(0.9, 0.1, 0.0, 1.0, 2)
+    assert cut(wide, measure_of("loss")) == Estimate(0.9, 0.1, 0.0, 1.4, 2)
+    assert cut(wide, measure_of("nobody-knows")) == wide
+    assert cut(Estimate(0.9), measure_of("accuracy")) == Estimate(0.9)
+    assert pooled_estimate([], measure_of("accuracy")) is None
 
 
 def test_a_store_of_another_version_says_so(root, edit, read_page):

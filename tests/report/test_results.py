@@ -15,7 +15,7 @@ from leakline.results.frames import estimate, missing, results, summary
 
 
 def frame(rows):
-    base = {"scenario": "", "by": "utility", "client": None, "run": "r", "status": "finished", "measure": "accuracy"}
+    base = {"scenario": "", "by": "utility", "client": None, "run": "r", "status": "finished", "label": "accuracy"}
     return pd.DataFrame([{**base, **row} for row in rows])
 
 

@@ -66,7 +66,7 @@ def test_an_audit_alone_stands_where_attacks_would(root, low, says):
 
 def test_an_attack_that_asks_no_yes_or_no_question(root):
     for run in (root / "runs").iterdir():
-        line = {"measure": "ssim", "value": 0.4, "chance": 0.1, "better": "lower", "by": "inversion", "attack": "i-1"}
+        line = {"measure": "ssim", "value": 0.4, "chance": 0.1, "by": "inversion", "attack": "i-1"}
         (run / "attacks.jsonl").write_text(json.dumps(line) + "\n")
     cell = lines_of(root)["none"].attack
     assert cell.text == "images at SSIM 0.40"
@@ -79,7 +79,7 @@ def test_an_attack_that_asks_no_yes_or_no_question(root):
 def test_the_client_whose_images_were_rebuilt_best_is_named(root):
     """A mean over clients would hide the one who has been read."""
     for run in (root / "runs").iterdir():
-        line = {"measure": "ssim", "value": 0.3, "chance": 0.4, "better": "lower", "by": "inversion", "attack": "i-1"}
+        line = {"measure": "ssim", "value": 0.3, "chance": 0.4, "by": "inversion", "attack": "i-1"}
         own = [{**line, "client": "ann", "value": 0.97, "chance": 0.35}, {**line, "client": "bob", "value": 0.1}]
         (run / "attacks.jsonl").write_text("".join(json.dumps(one) + "\n" for one in (line, *own)))
     cell = lines_of(root)["none"].attack
@@ -92,7 +92,7 @@ def test_the_client_whose_images_were_rebuilt_best_is_named(root):
 
 def test_images_no_nearer_than_a_guess_are_no_find(root):
     for run in (root / "runs").iterdir():
-        line = {"measure": "ssim", "value": 0.1, "chance": 0.4, "better": "lower", "by": "inversion", "attack": "i-1"}
+        line = {"measure": "ssim", "value": 0.1, "chance": 0.4, "by": "inversion", "attack": "i-1"}
         (run / "attacks.jsonl").write_text(json.dumps(line) + "\n")
     (said,) = next(g for g in glances(pool(read_study(root))) if g.defence == "none").attack
     assert said.startswith("The attack inversion rebuilt nothing: its images are no nearer than a guess")
@@ -101,11 +101,14 @@ def test_images_no_nearer_than_a_guess_are_no_find(root):
 def test_an_estimate_of_epsilon_is_no_finding_and_the_highest_of_many_says_so(root):
     """Point estimates of an audit are biased upwards: beside a promise they would look like a breach."""
     for run in (root / "runs").iterdir():
-        line = {"measure": "flip", "value": 9.0, "chance": 0.0, "better": "lower", "by": "games", "attack": "g-1"}
+        line = {"measure": "estimated-epsilon", "value": 9.0, "chance": 0.0, "by": "games", "attack": "g-1"}
         (run / "attacks.jsonl").write_text(json.dumps(line) + "\n")
     assert lines_of(root)["none"].attack.text == "see the tables"
     for run in (root / "runs").iterdir():
-        lines = [{**line, "measure": f"auc:{i}", "value": 0.5 + i / 100, "chance": 0.5} for i in range(6)]
+        lines = [
+            {**line, "measure": "auc", "about": {"rule": f"{i}"}, "value": 0.5 + i / 100, "chance": 0.5}
+            for i in range(6)
+        ]
         (run / "attacks.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
     cell = lines_of(root)["none"].attack
     assert cell.text == "right 55 of 100 times"

@@ -12,7 +12,7 @@ import torch
 from leakline.data import ByColumn, Data, Dataset, partition
 from leakline.errors import DataError, StudyError
 from leakline.study.check import check_study
-from leakline.study.lab import run_study
+from leakline.study.run import run_study
 from leakline.study.spec import load, parse
 from leakline.utility.segmentation import dice, iou
 

@@ -18,7 +18,7 @@ from leakline.results.frames import missing
 from leakline.results.stored import read_study
 from leakline.runtimes.client import answer
 from leakline.study.cells import Study, grid
-from leakline.study.lab import check_cell, run_study
+from leakline.study.run import check_cell, run_study
 from leakline.study.spec import parse
 
 FILE = """

@@ -114,8 +114,9 @@ def _study(
 
     from leakline.attacks.audit import Audit
     from leakline.attacks.audit.api import plain
+    from leakline.study.carded import card_of
     from leakline.study.describe import description, key_of
-    from leakline.study.lab import Lab, card_of, meet
+    from leakline.study.lab import Lab, meet
     from leakline.study.spec import load
     from leakline.study.store import Store
 
@@ -127,6 +128,7 @@ def _study(
     root = out_dir if out_dir is not None else Path("runs") / study.name
     audits = {"audit": Audit(trials, confidence, seat, delta)}
     store, cards, missing = Store(root), [], 0
+    measures = store.measures().values() if store.exists else ()
     for cell in study.cells:
         federation = cell.federation()
         run = store.run(key_of(description(federation)))
@@ -134,7 +136,7 @@ def _study(
             missing += 1
             continue
         meet(audits, Lab(federation, store, run))
-        cards.append(card_of(run, cell.name))
+        cards.append(card_of(run, cell.name, measures))
     if missing:
         err.print(f"{missing} of {len(study.cells)} cells were not run yet and not audited: leakline run {target}")
     if not cards:

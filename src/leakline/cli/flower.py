@@ -14,7 +14,7 @@ from leakline.errors import LeaklineError, StudyError
 if TYPE_CHECKING:
     from leakline.flower.transport.submit import Link
     from leakline.study import Study
-    from leakline.study.lab import Opens, Progress
+    from leakline.study.train import Opens, Progress
 
 flower_app = typer.Typer(no_args_is_help=True, help="Flower: try a deployment out here, or export a study as an app.")
 

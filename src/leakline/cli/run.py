@@ -30,7 +30,8 @@ def run(
 ) -> None:
     """Train what is missing, attack, measure, report. The same command goes on after an interruption."""
     from leakline.report.page.build import build_report
-    from leakline.study.lab import card_of, run_study
+    from leakline.study.carded import card_of
+    from leakline.study.run import declared, run_study
     from leakline.study.spec import load
 
     loaded = load(study, preset, sets).only(only)
@@ -40,6 +41,7 @@ def run(
     for note in loaded.notes:
         out.print(f"note: {note}")
     shown: set[str] = set()
+    measures = declared(a for cell in loaded.cells for a in loaded.attacks_on(cell).values()).values()
     failures, broken = 0, False
     with Progress(len(loaded.cells)) as progress:
         link = (superlink, certificate, insecure)
@@ -58,7 +60,7 @@ def run(
                 label = " ".join(str(v) for k, v in outcome.cell.labels.items() if k != "seed")
                 if label not in shown:
                     shown.add(label)
-                    card = card_of(outcome.run, outcome.cell.name)
+                    card = card_of(outcome.run, outcome.cell.name, measures)
                     broken |= bool(card.broken)
                     print_card(card)
     page = build_report(root)

@@ -116,7 +116,7 @@ def pair(left: str, a: Setting, right: str, b: Setting, where: str = "") -> Pair
     drawn = {leak.name for s in (a, b) for leak in s.points}
     names = [name for name in dict.fromkeys([*mine, *other]) if name not in drawn]
     leaks = [*a.leaks, *b.leaks]
-    shown = {leak.name for one in brief(leaks, lambda leak: leak.estimate.mean) for leak in one.shown}
+    shown = {leak.name for one in brief(leaks, lambda leak: leak.estimate.mean, a.card.measure) for leak in one.shown}
     aside = tuple(dict.fromkeys(leak.name for leak in leaks if leak.name not in shown))
     rows = tuple((n, mine.get(n), other.get(n)) for n in names)
     return Pair(left, right, tuple(differences(a, b)), rows, where, aside)

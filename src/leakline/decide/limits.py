@@ -1,8 +1,8 @@
 """Decisions over finished cells: figures by name, limits on them, and which settings keep the limits.
 
 A figure is what one setting (a strategy and a defence, seeds pooled) measured or promises: ``accuracy``,
-``loss-threshold.auc``, ``epsilon``. An interval is the 95 % t-interval over seeds where there are several, else the
-reading's own. Everything here is a pure function of what a store holds.
+``loss-threshold.auc``, ``membership-inference.tpr at fpr=0.01 (rmia)``, ``epsilon``. An interval is the 95 % t-interval
+over seeds where there are several, else the reading's own. Everything here is a pure function of what a store holds.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from typing import Any
 
 from leakline.cards import Card
 from leakline.errors import LeaklineError
-from leakline.readings import Reading
-from leakline.results.frames import SHARES, cut, estimate, qualified
+from leakline.measures import Measure
+from leakline.readings import Reading, label_of
+from leakline.results.frames import pooled_estimate, qualified
 from leakline.results.pooled import Pooled, Setting
 from leakline.results.stored import Stored
 from leakline.text import clean, number
@@ -101,19 +102,23 @@ def figures_of(setting: Setting) -> dict[str, Figure]:
     epsilon = setting.epsilon if setting.epsilon is not None else math.inf
     found = {EPSILON: Figure(EPSILON, epsilon, better="lower", seeds=len(setting.cells))}
     for measure in dict.fromkeys(line["measure"] for cell in setting.cells for line in cell.readings):
-        figure = _utility(measure, setting.cells)
+        figure = _utility(setting.card.measure(measure), setting.cells)
         if figure is not None:
             found[measure] = figure
     for leak in (*setting.leaks, *setting.points):
         low, high = leak.interval
-        lines = [r for c in setting.cells for r in c.attacks if (r.get("by"), r["measure"]) == (leak.by, leak.measure)]
+        lines = [r for c in setting.cells for r in c.attacks if _named(r) == leak.name]
         own = _own([r for r in lines if r.get("client") is None])
         found[leak.name] = Figure(leak.name, leak.estimate.mean, low, high, leak.better, leak.estimate.seeds, own)
-    for measure, by, _, highest, _ in setting.measured:
+    for bound in setting.measured:
         # Bounds are not averaged: the largest that any seed's audit certified is what is known to leak.
-        name = qualified(by, measure)
-        found[name] = Figure(name, highest, highest, math.inf, "lower", len(setting.cells))
+        found[bound.name] = Figure(bound.name, bound.high, bound.high, math.inf, "lower", len(setting.cells))
     return found
+
+
+def _named(line: Mapping[str, Any]) -> str:
+    """The full name of a store's line."""
+    return qualified(str(line.get("by", "")), label_of(line["measure"], line.get("about")))
 
 
 def figures_of_card(card: Card) -> dict[str, Figure]:
@@ -121,9 +126,10 @@ def figures_of_card(card: Card) -> dict[str, Figure]:
     finite = [p.epsilon for p in card.promises if p.epsilon is not None]
     found = {EPSILON: Figure(EPSILON, min(finite, default=math.inf), better="lower")}
     for r in (*card.utility, *card.leaks):
-        found[qualified(r.by, r.measure)] = Figure(qualified(r.by, r.measure), r.value, r.low, r.high, r.better)
+        name = qualified(r.by, r.label)
+        found[name] = Figure(name, r.value, r.low, r.high, card.measure(r.measure).better)
     for r in card.measured:
-        name, bound = qualified(r.by, r.measure), _bound(r)
+        name, bound = qualified(r.by, r.label), _bound(r)
         if name not in found or bound > found[name].value:
             found[name] = Figure(name, bound, bound, math.inf, "lower")
     return found
@@ -133,25 +139,25 @@ def _bound(reading: Reading) -> float:
     return reading.low if reading.low is not None else reading.value
 
 
-def _utility(measure: str, cells: Iterable[Stored]) -> Figure | None:
+def _utility(measure: Measure, cells: Iterable[Stored]) -> Figure | None:
     """A utility measure after the last round, over seeds."""
     values, ends = [], []
     for cell in cells:
-        lines = [r for r in cell.readings if r["measure"] == measure]
+        lines = [r for r in cell.readings if r["measure"] == measure.name]
         whole = [r for r in lines if r.get("client") is None] or lines
         end = max((r.get("round", -1) for r in whole), default=-1)
         last = [r for r in whole if r.get("round", -1) == end]
         if last:
             values.append(sum(float(r["value"]) for r in last) / len(last))
             ends += last
-    pooled = cut(estimate(values)) if measure in SHARES else estimate(values)
+    pooled = pooled_estimate(values, measure)
     if pooled is None:
         return None
-    better, own = str(ends[0].get("better", "higher")), _own(ends)
+    name, better, own = measure.name, measure.better, _own(ends)
     if pooled.seeds > 1:
-        return Figure(measure, pooled.mean, pooled.low, pooled.high, better, pooled.seeds, own)
+        return Figure(name, pooled.mean, pooled.low, pooled.high, better, pooled.seeds, own)
     low, high = own if own is not None else (None, None)
-    return Figure(measure, pooled.mean, low, high, better, 1, own)
+    return Figure(name, pooled.mean, low, high, better, 1, own)
 
 
 def _own(lines: Sequence[Mapping[str, Any]]) -> tuple[float, float] | None:

@@ -8,13 +8,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from leakline.measures import Measure
+from leakline.readings import label_of
 from leakline.results.stored import FINISHED, NOT_RUN, UNFINISHED, StoredStudy, read_study
 
 if TYPE_CHECKING:
     import pandas
 
 LABELS = ("scenario", "strategy", "defence", "seed")
-READING = ("measure", "value", "low", "high", "n", "by", "round", "client", "chance", "better", "note", "run", "status")
+READING = (
+    "measure", "label", "value", "low", "high", "n", "by", "round", "client", "chance", "better", "note", "run",
+    "status",
+)  # fmt: skip
 _SUMMARY = ("mean", "sd", "low", "high", "seeds", "rounds_sd")
 _NUMBERS = ("value", "low", "high", "n", "round", "chance")
 
@@ -45,25 +50,25 @@ def estimate(values: Sequence[float]) -> Estimate | None:
     return Estimate(mean, sd, mean - half, mean + half, n)
 
 
-SHARES = (
-    "accuracy", "dice", "iou", "f1", "precision", "recall", "balanced_accuracy", "sensitivity", "specificity",
-    "auc_micro",
-)  # fmt: skip
-"""Utility measures that lie between 0 and 1."""
-
-
-def cut(found: Estimate | None) -> Estimate | None:
-    """The estimate of a share: a t-interval of few seeds may leave the range from 0 to 1, the truth cannot."""
-    if found is None or found.low is None or found.high is None:
+def cut(found: Estimate, measure: Measure) -> Estimate:
+    """The estimate within the measure's range: a t-interval of few seeds may leave it, the truth cannot."""
+    if found.low is None or found.high is None:
         return found
-    return replace(found, low=max(found.low, 0.0), high=min(found.high, 1.0))
+    return replace(found, low=measure.cut(found.low), high=measure.cut(found.high))
+
+
+def pooled_estimate(values: Sequence[float], measure: Measure) -> Estimate | None:
+    """`estimate` of a measure's values, cut to its range."""
+    found = estimate(values)
+    return None if found is None else cut(found, measure)
 
 
 def results(root: Path) -> pandas.DataFrame:
     """Every reading of a study, one row each: the cell's labels, what was measured, its interval, and the run.
 
-    Columns: scenario, strategy, defence, seed and the study's other labels; measure, value, low, high, n, by
-    ("utility" or the attack's name), round, client, chance, better, note, run, status (of the run).
+    Columns: scenario, strategy, defence, seed and the study's other labels; measure, label (the measure with its rule
+    and rate, as it is typed), value, low, high, n, by ("utility" or the attack's name), round, client, chance, better,
+    note, run, status (of the run); and what readings are about, a column for each key: about.rule, about.fpr ...
     """
     return frame_of(read_study(root))
 
@@ -74,13 +79,17 @@ def frame_of(study: StoredStudy) -> pandas.DataFrame:
 
     names = label_names(study)
     columns = [column_of(name) for name in names]
+    lines = [line for cell in study.cells for line in (*cell.readings, *cell.attacks)]
+    keys = list(dict.fromkeys(key for line in lines for key in line.get("about", {})))
     rows: list[list[Any]] = []
     for cell in study.cells:
         labels = [cell.labels.get(name, "") for name in names]
         for line in (*cell.readings, *cell.attacks):
-            known = {"by": "utility", "better": "higher", "note": "", **line, "run": cell.key, "status": cell.status}
-            rows.append([*labels, *(known.get(c) for c in READING)])
-    frame = pd.DataFrame(rows, columns=pd.Index([*columns, *READING]))
+            about = line.get("about", {})
+            more = {"label": label_of(line["measure"], about), "better": study.measure(line["measure"]).better}
+            known = {"by": "utility", "note": "", **line, **more, "run": cell.key, "status": cell.status}
+            rows.append([*labels, *(known.get(c) for c in READING), *(about.get(key) for key in keys)])
+    frame = pd.DataFrame(rows, columns=pd.Index([*columns, *READING, *(f"about.{key}" for key in keys)]))
     for name in _NUMBERS:
         frame[name] = pd.to_numeric(frame[name], errors="coerce").astype(float)
     return frame
@@ -98,9 +107,9 @@ def column_of(label: str) -> str:
     return f"label.{label}" if label in (*READING, *_SUMMARY, "std") else label
 
 
-def qualified(by: str, measure: str) -> str:
-    """A measure's full name: "accuracy" for utility, "loss-threshold.auc" for an attack's."""
-    return measure if by == "utility" else f"{by}.{measure}"
+def qualified(by: str, label: str) -> str:
+    """A figure's full name: "accuracy" for utility, "loss-threshold.tpr at fpr=0.01" for an attack's."""
+    return label if by == "utility" else f"{by}.{label}"
 
 
 def summary(
@@ -119,7 +128,7 @@ def summary(
         raise ValueError(f"last must be at least 1, not {last!r}")
     groups = list(by)
     columns = [*groups, *_SUMMARY]
-    named = frame["measure"].where(frame["by"] == "utility", frame["by"] + "." + frame["measure"])
+    named = frame["label"].where(frame["by"] == "utility", frame["by"] + "." + frame["label"])
     kept = frame[(named == measure) & (frame["status"] == FINISHED) & frame["value"].notna()]
     if kept.empty:
         return pd.DataFrame(columns=pd.Index(columns))

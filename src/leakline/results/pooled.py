@@ -8,22 +8,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from leakline.cards import Card, Promise, violations
 from leakline.leakage.brief import only_drawn
-from leakline.readings import Reading
+from leakline.measures import Measure, measure_of
+from leakline.readings import BESIDE, Fact, Reading, label_of
 from leakline.results.frames import (
-    SHARES,
     Estimate,
-    cut,
-    estimate,
     frame_of,
     headline,
     label_names,
     missing_of,
+    pooled_estimate,
     qualified,
 )
 from leakline.results.stored import Stored, StoredStudy
@@ -32,9 +31,6 @@ if TYPE_CHECKING:
     import pandas
 
     from leakline.results.frames import Missing
-
-_FIELDS = ("measure", "value", "low", "high", "n", "by", "round", "client", "chance", "better", "note")
-BOUNDS = ("epsilon", "mu")
 
 
 @dataclass(frozen=True)
@@ -49,11 +45,17 @@ class Leak:
     n: int | None
     chance: float | None
     better: str
+    about: Mapping[str, Fact] = field(default_factory=dict, hash=False)
+
+    @property
+    def label(self) -> str:
+        """The measure with its rule and rate."""
+        return label_of(self.measure, self.about)
 
     @property
     def name(self) -> str:
-        """The measure's full name."""
-        return qualified(self.by, self.measure)
+        """The figure's full name."""
+        return qualified(self.by, self.label)
 
     @property
     def interval(self) -> tuple[float | None, float | None]:
@@ -71,6 +73,23 @@ class Leak:
 
 
 @dataclass(frozen=True)
+class Proven:
+    """A lower bound that audits proved under one setting: the smallest and the largest over seeds, never a mean."""
+
+    by: str
+    measure: str
+    label: str
+    low: float
+    high: float
+    n: int | None
+
+    @property
+    def name(self) -> str:
+        """The figure's full name."""
+        return qualified(self.by, self.label)
+
+
+@dataclass(frozen=True)
 class Setting:
     """One square of the grid with its seeds pooled."""
 
@@ -80,8 +99,7 @@ class Setting:
     varied: bool
     utility: Estimate | None
     leaks: tuple[Leak, ...]
-    measured: tuple[tuple[str, str, float, float, int | None], ...]
-    """(measure, by, smallest and largest lower bound over seeds, trials)"""
+    measured: tuple[Proven, ...]
     points: tuple[Leak, ...] = ()
     """Points of ROC curves that nobody quotes; `leaks` has the others."""
 
@@ -171,8 +189,7 @@ class Pooled:
     @cached_property
     def better(self) -> str:
         """Which direction of the headline is good."""
-        found = (r for c in self.study.cells for r in c.readings if r["measure"] == self.headline)
-        return str(next(found, {}).get("better", "higher"))
+        return self.study.measure(self.headline).better
 
     @cached_property
     def missing(self) -> list[Missing]:
@@ -207,30 +224,33 @@ def pool(study: StoredStudy) -> Pooled:
     for cell in study.finished:
         groups.setdefault(cell.setting, []).append(cell)
     measure = headline(study)
-    return Pooled(study, tuple(_setting(dict(key), tuple(cells), measure) for key, cells in groups.items()))
+    settings = (_setting(dict(key), tuple(cells), measure, study.measures) for key, cells in groups.items())
+    return Pooled(study, tuple(settings))
 
 
-def _setting(labels: Mapping[str, Any], cells: tuple[Stored, ...], measure: str) -> Setting:
-    completed = [_completed(cell) for cell in cells]
+def _setting(
+    labels: Mapping[str, Any], cells: tuple[Stored, ...], measure: str, measures: Mapping[str, Measure]
+) -> Setting:
+    completed = [_completed(cell, measures) for cell in cells]
     promises, varied = _weakest([card.promises for card in completed])
     card = Card(
         " ".join(str(v) for v in labels.values()), promises,
         next((c.stamp for c in completed if c.stamp), ""),
         dropped=tuple(dict.fromkeys(d for c in completed for d in c.dropped)),
-        broken=tuple(dict.fromkeys(b for c in completed for b in c.broken)),
+        broken=tuple(dict.fromkeys(b for c in completed for b in c.broken)), measures=tuple(measures.values()),
     )  # fmt: skip
-    every = _leaks(completed)
+    every = _leaks(completed, measures)
     return Setting(
-        labels, cells, card, varied, _utility(cells, measure), tuple(k for k in every if not only_drawn(k.measure)),
-        _measured(completed), tuple(k for k in every if only_drawn(k.measure)),
+        labels, cells, card, varied, _utility(cells, measure_of(measure, measures)),
+        tuple(k for k in every if not only_drawn(k)), _measured(completed), tuple(k for k in every if only_drawn(k)),
     )  # fmt: skip
 
 
-def _completed(cell: Stored) -> Card:
+def _completed(cell: Stored, measures: Mapping[str, Measure]) -> Card:
     """A run's card with what attacks measured after it was written."""
     card = cell.card if cell.card is not None else Card("", ())
-    readings = [Reading(**{k: line[k] for k in _FIELDS if k in line}) for line in cell.attacks]
-    bounds = tuple(r for r in readings if r.measure.split(":")[0] in BOUNDS)
+    readings = [Reading.of(line) for line in cell.attacks]
+    bounds = tuple(r for r in readings if measure_of(r.measure, measures).is_bound)
     card = replace(
         card, measured=card.measured + bounds, leaks=card.leaks + tuple(r for r in readings if r not in bounds)
     )
@@ -248,55 +268,45 @@ def _weakest(stacks: Sequence[tuple[Promise, ...]]) -> tuple[tuple[Promise, ...]
     return tuple(max(column, key=weakness) for column in columns), any(len(set(column)) > 1 for column in columns)
 
 
-def _utility(cells: Sequence[Stored], measure: str) -> Estimate | None:
+def _utility(cells: Sequence[Stored], measure: Measure) -> Estimate | None:
     values = []
     for cell in cells:
-        lines = [r for r in cell.readings if r["measure"] == measure]
+        lines = [r for r in cell.readings if r["measure"] == measure.name]
         whole = [r for r in lines if r.get("client") is None] or lines
         end = max((r.get("round", -1) for r in whole), default=-1)
         last = [float(r["value"]) for r in whole if r.get("round", -1) == end]
         values += [sum(last) / len(last)] if last else []
-    return cut(estimate(values)) if measure in SHARES else estimate(values)
+    return pooled_estimate(values, measure)
 
 
-def _leaks(completed: Sequence[Card]) -> tuple[Leak, ...]:
+def _leaks(completed: Sequence[Card], measures: Mapping[str, Measure]) -> tuple[Leak, ...]:
     groups: dict[tuple[str, str], list[list[Reading]]] = {}
     for card in completed:
         mine: dict[tuple[str, str], list[Reading]] = {}
         for reading in card.leaks:
-            mine.setdefault((reading.by, reading.measure), []).append(reading)
+            mine.setdefault((reading.by, reading.label), []).append(reading)
         for key, readings in mine.items():
             groups.setdefault(key, []).append([r for r in readings if r.client is None] or readings)
     found = []
-    for (by, measure), runs in groups.items():
-        pooled = estimate([sum(r.value for r in run) / len(run) for run in runs])
+    for (by, _), runs in groups.items():
+        every = [r for run in runs for r in run]
+        first, measure = every[0], measure_of(every[0].measure, measures)
+        pooled = pooled_estimate([sum(r.value for r in run) / len(run) for run in runs], measure)
         if pooled is not None:
-            every = [r for run in runs for r in run]
             lows, highs = [r.low for r in every if r.low is not None], [r.high for r in every if r.high is not None]
-            first = every[0]
-            share = first.chance is not None and all(0 <= r.value <= 1 for r in every)
-            found.append(
-                Leak(
-                    by,
-                    measure,
-                    cut(pooled) or pooled if share else pooled,
-                    min(lows, default=None),
-                    max(highs, default=None),
-                    first.n,
-                    first.chance,
-                    first.better,
-                )
-            )
+            ends = min(lows, default=None), max(highs, default=None)
+            about = {k: v for k, v in first.about.items() if k not in BESIDE}
+            found.append(Leak(by, first.measure, pooled, *ends, first.n, first.chance, measure.better, about))
     return tuple(found)
 
 
-def _measured(completed: Sequence[Card]) -> tuple[tuple[str, str, float, float, int | None], ...]:
+def _measured(completed: Sequence[Card]) -> tuple[Proven, ...]:
     groups: dict[tuple[str, str], list[Reading]] = {}
     for card in completed:
         for reading in card.measured:
-            groups.setdefault((reading.measure, reading.by), []).append(reading)
+            groups.setdefault((reading.label, reading.by), []).append(reading)
     found = []
-    for (measure, by), readings in groups.items():
+    for (label, by), readings in groups.items():
         bounds = [r.low if r.low is not None else r.value for r in readings]
-        found.append((measure, by, min(bounds), max(bounds), readings[0].n))
+        found.append(Proven(by, readings[0].measure, label, min(bounds), max(bounds), readings[0].n))
     return tuple(found)

@@ -17,6 +17,7 @@ from typing import Any
 
 from leakline.cards import Card
 from leakline.errors import StoreError
+from leakline.measures import Measure, measure_of, read_measures
 from leakline.study.store import Run, Store, read_json, read_lines
 
 FINISHED, FAILED, UNFINISHED, NOT_RUN, UNREADABLE = "finished", "failed", "unfinished", "not run", "unreadable"
@@ -73,8 +74,14 @@ class StoredStudy:
     notes: tuple[str, ...]
     text: str
     cells: tuple[Stored, ...]
+    measures: Mapping[str, Measure] = field(default_factory=dict)
+    """What attacks from outside the package measure, as the store describes it."""
     loose: tuple[str, ...] = ()
     """Runs that no cell of the grid points to: variants that attacks asked for, runs under way, older settings."""
+
+    def measure(self, name: str) -> Measure:
+        """What a measure of this study means."""
+        return measure_of(name, self.measures)
 
     @property
     def finished(self) -> tuple[Stored, ...]:
@@ -96,7 +103,8 @@ def read_study(root: Path) -> StoredStudy:
     delta = grid.get("delta")
     return StoredStudy(
         str(grid.get("name", "")), str(grid.get("title", "")), _number(delta) or 0.0,
-        tuple(str(n) for n in notes) if isinstance(notes, list) else (), _study_text(root), found, loose,
+        tuple(str(n) for n in notes) if isinstance(notes, list) else (), _study_text(root), found,
+        read_measures(grid.get("measures")), loose,
     )  # fmt: skip
 
 
@@ -162,8 +170,14 @@ def _lines(path: Path) -> list[dict[str, Any]]:
 
 
 def _good(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Lines that hold a measure and a number."""
-    return [line for line in lines if isinstance(line.get("measure"), str) and _number(line.get("value")) is not None]
+    """Lines that hold a measure and a number; with what they are about, where that can be read."""
+    good = [line for line in lines if isinstance(line.get("measure"), str) and _number(line.get("value")) is not None]
+    return [{**line, "about": _about(line["about"])} if "about" in line else line for line in good]
+
+
+def _about(value: Any) -> dict[str, Any]:
+    facts = value.items() if isinstance(value, dict) else ()
+    return {key: fact for key, fact in facts if isinstance(fact, str) or _number(fact) is not None}
 
 
 def _newest(lines: list[dict[str, Any]], listed: set[str]) -> list[dict[str, Any]]:

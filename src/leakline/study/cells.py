@@ -81,7 +81,7 @@ class Study:
 
     def run(self, out: str | Path = "", workers: int = 0) -> Path:
         """Train what is missing, attack, report; returns the run directory (default: runs/NAME)."""
-        from leakline.study.lab import run_study
+        from leakline.study.run import run_study
 
         root = Path(out) if out else Path("runs") / self.name
         failed = [outcome.error for outcome in run_study(self, root, workers=workers) if outcome.error]

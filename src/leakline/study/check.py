@@ -19,7 +19,7 @@ from leakline.randomness import Stream
 from leakline.runtimes.machine import cores, tune_allocator
 from leakline.study.cells import Study
 from leakline.study.describe import THREADS
-from leakline.study.lab import check_cell
+from leakline.study.run import check_cell
 
 EMPTY = 0.05
 """From this share of empty test masks on, a check says what a model that marks nothing would score."""
@@ -116,11 +116,10 @@ def check_study(study: Study) -> Checked:
         took = timed[scenario]
         checked.bill.minutes += took.round * federation.rounds / 60
         for attack in study.attacks_on(cell).values():
-            for name, rounds in attack.trains(federation).items() if hasattr(attack, "trains") else ():
+            for name, rounds in attack.trains(federation).items():
                 work = (scenario, federation.seed, name)
                 asked[work] = max(asked.get(work, 0.0), rounds * took.round / 60)
-            if hasattr(attack, "passes"):
-                checked.bill.searches += attack.passes(federation) * took.example / cores() / 60
+            checked.bill.searches += attack.passes(federation) * took.example / cores() / 60
         checked.bill.memory_mb = max(checked.bill.memory_mb, took.memory_mb)
         checked.bill.disk_mb += (
             4 * federation.layout.size * (3 if not federation.strategy.optimiser.stateless else 1) / 2**20

@@ -363,6 +363,8 @@ def _attacks(tables: Sequence[Any], mistakes: Mistakes, path: tuple[str, ...] = 
         if name in built:
             mistakes.add((*path, "attacks", i), f'two attacks are called "{name}"', 'give one a name = "..."')
         attack = build(attack_menu.MENU, table, (*path, "attacks", i), mistakes)
-        if attack is not None:
+        if isinstance(attack, attack_menu.Attack):
             built[name] = attack
+        elif attack is not None:
+            mistakes.add((*path, "attacks", i), f"{name} is no attack", "derive it from leakline.attacks.Attack")
     return built

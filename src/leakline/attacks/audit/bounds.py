@@ -19,7 +19,7 @@ from leakline.leakage.epsilon import (
     mu_bound,
     point_epsilon,
 )
-from leakline.readings import Reading
+from leakline.readings import Fact, Reading
 
 
 @dataclass(frozen=True)
@@ -64,10 +64,14 @@ class Finding:
     def reading(self, by: str = "audit") -> Reading:
         """As a line of a card. The unit is that of the promise only where the seat is."""
         asked = self.question
-        unit = f":{asked.unit}" if asked.unit else ""
+        about: dict[str, Fact] = {"unit": asked.unit} if asked.unit else {}
+        about |= {"defence": asked.defence, "situation": asked.situation, "releases": asked.releases}
+        about |= {"confidence": self.confidence} | ({"delta": self.delta} if self.delta else {})
+        known = {"promised": asked.promised, "ceiling": self.ceiling}
+        about |= {name: value for name, value in known.items() if math.isfinite(value)}
         point = self.point * (self.composed / self.low if 0 < self.low < math.inf else 1.0)
         return Reading(
-            f"{self.quantity}{unit}", point, self.composed, n=self.trials, by=by, better="lower",
+            self.quantity, point, self.composed, n=self.trials, by=by, about=about,
             note=f"{self.note}; {asked.setting}",
         )  # fmt: skip
 

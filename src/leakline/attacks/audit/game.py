@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -26,15 +26,12 @@ from leakline.attacks.audit.distinguishers import learned_ratio, matched_filter,
 from leakline.attacks.audit.questions import MAIN, SeatName, not_random, situations
 from leakline.attacks.audit.wide import Remark, look
 from leakline.attacks.audit.workbench import small
-from leakline.attacks.base import Challenge
+from leakline.attacks.base import Attack, Challenge, Lab
 from leakline.federation import Federation
 from leakline.leakage.epsilon import trials_needed
 from leakline.privacy import Seat
 from leakline.randomness import Stream
 from leakline.readings import Reading
-
-if TYPE_CHECKING:
-    from leakline.study.lab import Lab
 
 
 @dataclass(frozen=True)
@@ -50,7 +47,7 @@ class Hints:
 
 
 @dataclass(frozen=True)
-class Audit:
+class Audit(Attack):
     """Does the implementation keep its promise? Plays canaries against the stack's real hooks, without training.
 
     ``trials`` are those of the main game (half in each world); games about buffers and dropouts take a fifth.

@@ -24,8 +24,9 @@ from leakline.attacks.audit.workbench import small
 from leakline.errors import LeaklineError
 from leakline.federation import Federation
 from leakline.leakage.epsilon import lower_bound, mu_bound
+from leakline.measures import VERDICT
 from leakline.privacy import Adjacency, Claim, Gaussian, Pure, Seat, Unit, total_mu
-from leakline.readings import VERDICT, Reading
+from leakline.readings import Reading
 from leakline.weights import Layout
 
 REPORTS, SESSIONS = 1000, 600
@@ -57,7 +58,7 @@ class Remark:
     def reading(self) -> Reading:
         """As a line of a store, from which the card takes its verdict."""
         weight = {"BROKEN": 1.0, "SUSPECT": 0.5}.get(self.verdict, 0.0)
-        return Reading(VERDICT, weight, by="audit", better="lower", note=str(self))
+        return Reading(VERDICT, weight, by="audit", note=str(self))
 
 
 def look(federation: Federation) -> Iterator[Remark]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from pathlib import Path
 from typing import Literal
 
 import torch
@@ -65,9 +64,7 @@ def other_weights(federation: Federation) -> Weights:
     return initial_weights(replace(federation, seed=federation.seed + 7919))
 
 
-def truth(
-    federation: Federation, client: str, index: int, prior: Tensor, media: Path, seed: int, embedding: str = ""
-) -> Truth:
+def truth(federation: Federation, client: str, index: int, prior: Tensor, seed: int, embedding: str = "") -> Truth:
     """What the examiner knows of one attacked turn, with sets of public images to measure luck by.
 
     ``embedding``: a safetensors file with weights of the network that looks for nearest images; without one, a network
@@ -85,7 +82,7 @@ def truth(
         decoys = torch.stack([shown.take(r).inputs(slice(None)) for r in rows])
     pool, unread = lineup(federation, seed, embedding)
     return Truth(
-        images, prior.expand(1, channels, *prior.shape[2:]), decoys, client, index, media, pool,
+        images, prior.expand(1, channels, *prior.shape[2:]), decoys, client, index, pool,
         federation.stack.loudness, unread,
     )  # fmt: skip
 

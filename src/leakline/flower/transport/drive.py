@@ -22,10 +22,11 @@ from leakline.runtimes.machine import cores
 from leakline.study.cells import Cell, Study
 from leakline.study.describe import description, key_of
 from leakline.study.judges import Place
-from leakline.study.lab import Opens, Progress, check_parts, silent
+from leakline.study.run import check_parts
 from leakline.study.sharing import Shared
 from leakline.study.spec import parse
 from leakline.study.store import Store
+from leakline.study.train import Opens, Progress, silent
 
 
 def on_simulation(

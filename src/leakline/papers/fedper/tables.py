@@ -7,7 +7,6 @@ attribute-inference and user-membership. Figures average over seeds; intervals o
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -60,9 +59,9 @@ def figure_4(root: Path) -> Table:
     defences = list(_cells(root))
     for defence, cells in _cells(root).items():
         for by, epochs in dict.fromkeys(_swept(cells)):
-            right, area = (_over_seeds(cells, by, f"{m}:{PAPERS}:epochs={epochs}") for m in ("accuracy", "auc"))
+            right, area = (_over_seeds(_lines(cells, by, m, rule=PAPERS, epochs=epochs)) for m in ("right", "auc"))
             grid.setdefault((by, epochs), {})[defence] = (right, area)
-            chance[by] = next((line["chance"] for c in cells for line in _named(c, by, "accuracy:")), math.nan)
+            chance[by] = next((line["chance"] for line in _lines(cells, by, "right")), math.nan)
     columns = ("attack", "epochs", "majority", *(f"{d} {what}" for d in defences for what in ("accuracy", "AUC")))
     rows = [
         (by, epochs, chance[by], *(value for d in defences for value in found.get(d, (None, None))))
@@ -87,11 +86,9 @@ def figure_6(root: Path) -> Table:
     rows = []
     for defence, cells in _cells(root).items():
         for by in dict.fromkeys(str(line["by"]) for c in cells for line in c.attacks if _is_user_level(line)):
-            low, high = _ends(cells, by, f"auc:{PAPERS}")
-            rows.append((
-                defence, by, _over_seeds(cells, by, f"accuracy:{PAPERS}"), _over_seeds(cells, by, f"auc:{PAPERS}"),
-                low, high, _over_seeds(cells, by, "auc:best"),
-            ))  # fmt: skip
+            right, area = (_lines(cells, by, measure, rule=PAPERS) for measure in ("right", "auc"))
+            best = _over_seeds(_lines(cells, by, "auc", choice="best"))
+            rows.append((defence, by, _over_seeds(right), _over_seeds(area), *_ends(area), best))
     columns = ("defence", "attack", "accuracy", "AUC", "AUC lowest", "AUC highest", "AUC of the best attacker")
     note = "half of the users take part: chance is 0.5; lowest and highest: ends of the runs' 95 % intervals over users"
     return Table("Figure 6: user-level membership inference", columns, tuple(rows), note)
@@ -104,12 +101,12 @@ def frontier(root: Path) -> Table:
         accuracy = estimate([c[-1] for c in (_curve(cell) for cell in cells) if c])
         epsilon = next((p.epsilon for c in cells if c.card for p in c.card.promises if p.epsilon is not None), None)
         for by in dict.fromkeys(str(line["by"]) for c in cells for line in c.attacks):
-            names = list(dict.fromkeys(line["measure"] for c in cells for line in _named(c, by, "auc:best")))
-            for measure in names:
-                low, high = _ends(cells, by, measure)
+            best = _lines(cells, by, "auc", choice="best")
+            for epochs in dict.fromkeys(_about(line).get("epochs") for line in best):
+                here = [line for line in best if _about(line).get("epochs") == epochs]
                 rows.append((
-                    defence, "none" if epsilon is None else epsilon, accuracy, by, measure.partition(":epochs=")[2],
-                    _over_seeds(cells, by, measure), low, high, _p_values(cells, by, measure),
+                    defence, "none" if epsilon is None else epsilon, accuracy, by,
+                    "" if epochs is None else f"{epochs:g}", _over_seeds(here), *_ends(here), _p_values(here),
                 ))  # fmt: skip
     columns = ("defence", "epsilon", "accuracy", "attack", "epochs", "AUC", "lowest", "highest", "p-values")
     note = (
@@ -226,9 +223,9 @@ def _last_by_user(cell: Stored) -> list[float]:
 
 def _right_by_user(cell: Stored, by: str) -> list[float]:
     """Of the largest number of epochs, where there are several."""
-    lines = [line for line in cell.attacks if line.get("by") == by and line["measure"].startswith("right:")]
-    most = max((_epochs(line["measure"]) for line in lines), default=0)
-    return [line["value"] for line in lines if _epochs(line["measure"]) == most]
+    lines = _lines([cell], by, "found-out")
+    most = max((_about(line).get("epochs", 0) for line in lines), default=0)
+    return [line["value"] for line in lines if _about(line).get("epochs", 0) == most]
 
 
 def _quantiles(parts: Sequence[Sequence[float]]) -> list[float]:
@@ -245,40 +242,38 @@ def _distribution(title: str, found: Mapping[str, Sequence[float]]) -> Table:
     return Table(title, ("share of users", *found), rows, "a share of users has at most this value; mean over seeds")
 
 
-def _epochs(measure: str) -> int:
-    found = re.search(r":epochs=(\d+)$", measure)
-    return int(found.group(1)) if found else 0
-
-
 def _swept(cells: Sequence[Stored]) -> list[tuple[str, int]]:
+    """Attacks and numbers of epochs."""
+    found = [(line, _about(line)) for c in cells for line in c.attacks if line["measure"] == "auc"]
     return [
-        (str(line["by"]), _epochs(line["measure"]))
-        for c in cells
-        for line in c.attacks
-        if line["measure"].startswith(f"auc:{PAPERS}:epochs=")
-    ]
+        (str(line["by"]), int(a["epochs"])) for line, a in found if a.get("rule") == PAPERS and "epochs" in a
+    ]  # fmt: skip
 
 
 def _is_user_level(line: Mapping[str, Any]) -> bool:
-    return str(line["measure"]) == f"auc:{PAPERS}"
+    about = _about(line)
+    return bool(line["measure"] == "auc" and about.get("rule") == PAPERS and "epochs" not in about)
 
 
-def _named(cell: Stored, by: str, start: str) -> list[Mapping[str, Any]]:
-    return [line for line in cell.attacks if line.get("by") == by and str(line["measure"]).startswith(start)]
+def _about(line: Mapping[str, Any]) -> Mapping[str, Any]:
+    about: Mapping[str, Any] = line.get("about", {})
+    return about
 
 
-def _over_seeds(cells: Sequence[Stored], by: str, measure: str) -> Estimate | None:
-    return estimate([line["value"] for c in cells for line in _named(c, by, measure) if line["measure"] == measure])
+def _lines(cells: Sequence[Stored], by: str, measure: str, **about: Any) -> list[Mapping[str, Any]]:
+    """An attack's lines of a measure that are about this."""
+    every = (line for cell in cells for line in cell.attacks if (line.get("by"), line["measure"]) == (by, measure))
+    return [line for line in every if all(_about(line).get(key) == value for key, value in about.items())]
 
 
-def _ends(cells: Sequence[Stored], by: str, measure: str) -> tuple[float | None, float | None]:
-    lines = [line for c in cells for line in _named(c, by, measure) if line["measure"] == measure and "low" in line]
-    if not lines:
-        return None, None
-    return min(line["low"] for line in lines), max(line["high"] for line in lines)
+def _over_seeds(lines: Sequence[Mapping[str, Any]]) -> Estimate | None:
+    return estimate([line["value"] for line in lines])
 
 
-def _p_values(cells: Sequence[Stored], by: str, measure: str) -> str:
-    notes = [str(line.get("note", "")) for c in cells for line in _named(c, by, measure) if line["measure"] == measure]
-    found = [match.group(1) for note in notes if (match := re.search(r"p = ([\d.e-]+)", note))]
-    return ", ".join(found)
+def _ends(lines: Sequence[Mapping[str, Any]]) -> tuple[float | None, float | None]:
+    known = [line for line in lines if "low" in line]
+    return min((line["low"] for line in known), default=None), max((line["high"] for line in known), default=None)
+
+
+def _p_values(lines: Sequence[Mapping[str, Any]]) -> str:
+    return ", ".join(f"{_about(line)['p']:.3g}" for line in lines if "p" in _about(line))

@@ -13,6 +13,7 @@ import numpy as np
 from leakline.papers.gradient_inversion.noise import filtered
 from leakline.papers.gradient_inversion.store import OURS, Setting, settings
 from leakline.report.charts.chart import Chart, Series
+from leakline.study.store import folder_of
 
 MOST_OF_A_TURN, MOST, FEWEST = 8, 800, 6
 """Points of one kind in one turn, points in all (the time of t-SNE grows with them), and points that make a picture."""
@@ -95,10 +96,10 @@ def points(root: Path) -> tuple[list[Point], int]:
 
 def _sets(root: Path, setting: Setting) -> Iterator[tuple[str, Sequence[str], np.ndarray]]:
     media = root / "runs" / str(setting.cell.key) / "media"
-    ours = {str(line.get("attack", "")).rpartition("-")[2] for line in setting.cell.attacks if line.get("by") == OURS}
+    ours = {folder_of(str(line.get("attack", ""))) for line in setting.cell.attacks if line.get("by") == OURS}
     for path in sorted(media.glob("*/round-*/*/embedding.npy")):
         attack, _, client = path.relative_to(media).parts[:3]
-        if attack.rpartition("-")[2] not in ours or any(part.is_symlink() for part in (path, *path.parents[:3])):
+        if attack not in ours or any(part.is_symlink() for part in (path, *path.parents[:3])):
             continue
         try:
             if path.stat().st_size > MOST_BYTES:

@@ -100,16 +100,19 @@ class Turn:
         return finite(self.lines.get(measure, {}).get("value"))
 
     def p(self, measure: str) -> float | None:
-        """The p-value in a line's note."""
-        found = re.search(r"\bp = (\d+(?:\.\d+)?(?:e[+-]?\d+)?)", str(self.lines.get(measure, {}).get("note", "")))
-        return float(found[1]) if found else None
+        """The p-value of a line."""
+        return finite(self._about(measure).get("p"))
 
     @property
     def effort(self) -> tuple[float, float] | None:
-        """Iterations and minutes."""
-        note = str(self.lines.get("ssim", {}).get("note", ""))
-        found = re.search(r"\b(\d+) iterations, (\d+(?:\.\d+)?) min", note)
-        return (float(found[1]), float(found[2])) if found else None
+        """Iterations and minutes, to a tenth."""
+        about = self._about("ssim")
+        iterations, seconds = finite(about.get("iterations")), finite(about.get("seconds"))
+        return None if iterations is None or seconds is None else (iterations, round(seconds / 60, 1))
+
+    def _about(self, measure: str) -> Mapping[str, Any]:
+        found = self.lines.get(measure, {}).get("about", {})
+        return found if isinstance(found, Mapping) else {}
 
 
 def settings(root: Path) -> list[Setting]:

@@ -173,7 +173,7 @@ def _at(arm: Arm, i: int) -> float | None:
 
 def _headline(found: Sequence[Arm]) -> str:
     has = {r["measure"] for a in found for c in a.cells for r in c.readings}
-    return next((m for m in ("dice", "auc", "auc_micro", "accuracy") if m in has), "dice")
+    return next((m for m in ("dice", "auc_binary", "auc_micro", "accuracy") if m in has), "dice")
 
 
 def _box(name: str, style: int, row: Sequence[float]) -> Series:

@@ -180,7 +180,7 @@ def _measures(found: Sequence[Arm], task: printed.Task) -> tuple[str, str]:
     """The paper's two measures; with more than two classes the micro-averaged AUC stands in for the AUC."""
     first, second = task.measures
     has = {r["measure"] for a in found for c in a.cells for r in c.readings}
-    return ("auc_micro" if first == "auc" and "auc" not in has else first), second
+    return ("auc_micro" if first == "auc_binary" and "auc_binary" not in has else first), second
 
 
 def _lines(own: Sequence[Arm], name: str) -> list[tuple[str, Callable[[Arm], bool], str | None]]:

@@ -7,7 +7,7 @@ Clopper-Pearson bounds of the pooled counts. Figures come as the table of their 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +27,15 @@ PRINTED_CLIENTS = {1: 0.12, 2: 0.07, 4: 0.06, 10: 0.06}
 """Table 3 of paper 002 (MNIST, benign, epsilon not stated)."""
 BOUNDS = "eq. (3): mean of the measurements' point estimates, biased upwards; >=: 95 % bound of the pooled counts"
 
-Lines = Mapping[str, Mapping[str, Any]]
+Lines = Sequence[Mapping[str, Any]]
 
 
 def cells(root: Path, scenario: str = "") -> Iterator[tuple[str, float, Lines]]:
-    """Data set, epsilon and the readings of the game by name, of each finished cell."""
+    """Data set, epsilon and the readings of the game, of each finished cell."""
     for cell in read_study(root).finished:
         name = str(cell.labels.get("scenario", ""))
         epsilon = _epsilon(cell)
-        lines = {str(line["measure"]): line for line in cell.attacks if " | " in str(line.get("measure", ""))}
+        lines = [line for line in cell.attacks if line["measure"] == "estimated-epsilon" and "about" in line]
         if epsilon is not None and lines and scenario in ("", name):
             yield name, epsilon, lines
 
@@ -46,9 +46,20 @@ def _epsilon(cell: Stored) -> float | None:
     return float(value) if value is not None else None
 
 
-def _found(lines: Lines, *name: str) -> tuple[Any, Any]:
-    line = lines.get(" | ".join(name), {})
+VARIED = ("norm", "step", "clients")
+"""What single figures vary; lines of the others have none of it."""
+
+
+def _found(lines: Lines, adversary: str, box: str, rule: str, **varied: float) -> tuple[Any, Any]:
+    asked = {"adversary": adversary, "box": box, "rule": rule, **{key: varied.get(key) for key in VARIED}}
+    fitting = (line for line in lines if asked == {key: line["about"].get(key) for key in asked})
+    line = next(fitting, {})
     return line.get("value"), line.get("low")
+
+
+def _values(found: Sequence[tuple[str, float, Lines]], key: str) -> list[float]:
+    """What was played of one of `VARIED`."""
+    return sorted({line["about"][key] for _, _, lines in found for line in lines if key in line["about"]})
 
 
 def panels(root: Path, scenario: str, title: str) -> Table:
@@ -126,9 +137,7 @@ def figure_4(root: Path) -> Table:
 def figure_3(root: Path) -> Table:
     """Paper 002, Figure 3: a dummy gradient's norm, measured and in closed form."""
     found = sorted(cells(root, "mnist"), key=lambda c: c[1])
-    ratios = sorted(
-        {float(name.rpartition("norm ")[2]) for _, _, lines in found for name in lines if "| norm " in name}
-    )
+    ratios = _values(found, "norm")
     columns = ["norm / L"]
     for _, epsilon, _ in found:
         columns += [f"eps {epsilon:g} eq. (3)", f"eps {epsilon:g} >=", f"eps {epsilon:g} exact"]
@@ -137,7 +146,7 @@ def figure_3(root: Path) -> Table:
         row: list[Any] = [ratio]
         for _, epsilon, lines in found:
             row += [
-                *_found(lines, "dummy gradient", "white", "cosine", f"norm {ratio:g}"), flip_epsilon(epsilon, ratio)
+                *_found(lines, "dummy gradient", "white", "cosine", norm=ratio), flip_epsilon(epsilon, ratio)
             ]  # fmt: skip
         rows.append(tuple(row))
     note = f"{BOUNDS}; exact: 2 artanh(r tanh(eps / 2))"
@@ -171,9 +180,7 @@ def table_2(root: Path) -> Table:
 def table_3(root: Path) -> Table:
     """Paper 002, Table 3: the benign black box as the number of clients grows (MNIST)."""
     found = sorted(cells(root, "mnist"), key=lambda c: c[1])
-    numbers = sorted(
-        {int(name.rpartition("clients ")[2]) for _, _, lines in found for name in lines if "| clients " in name}
-    )
+    numbers = [int(n) for n in _values(found, "clients")]
     columns = ["clients", "paper"]
     for _, epsilon, _ in found:
         columns += [f"eps {epsilon:g} eq. (3)", f"eps {epsilon:g} >=", f"eps {epsilon:g} inverted >="]
@@ -181,8 +188,8 @@ def table_3(root: Path) -> Table:
     for n in numbers:
         row: list[Any] = [n, PRINTED_CLIENTS.get(n)]
         for _, _, lines in found:
-            value, low = _found(lines, "benign", "black", "loss change", f"clients {n}")
-            row += [value, low, _found(lines, "benign", "black", "inverted", f"clients {n}")[1]]
+            value, low = _found(lines, "benign", "black", "loss change", clients=n)
+            row += [value, low, _found(lines, "benign", "black", "inverted", clients=n)[1]]
         rows.append(tuple(row))
     note = f"{BOUNDS}; rule (6); inverted: the box divides the public step out of the model's change"
     return Table("Table 3: number of clients, benign, MNIST", tuple(columns), tuple(rows), note)
@@ -191,11 +198,10 @@ def table_3(root: Path) -> Table:
 def steps(root: Path) -> Table:
     """Gradient flip, black box: the server's step decides what rule (4) finds (not in the paper)."""
     found = sorted(cells(root, "mnist"), key=lambda c: c[1])
-    times = sorted({float(name.rpartition("step ")[2]) for _, _, lines in found for name in lines if "| step " in name})
+    times = _values(found, "step")
     columns = ("step, times the study's", *(f"eps {e:g} {what}" for _, e, _ in found for what in ("eq. (3)", ">=")))
     rows = tuple(
-        (t, *(v for _, _, ls in found for v in _found(ls, "gradient flip", "black", "loss", f"step {t:g}")))
-        for t in times
+        (t, *(v for _, _, ls in found for v in _found(ls, "gradient flip", "black", "loss", step=t))) for t in times
     )
     return Table("Black box against the length of the server's step, MNIST", columns, rows, BOUNDS)
 

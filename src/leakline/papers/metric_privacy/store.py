@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from leakline.errors import StoreError
+from leakline.readings import Reading
 from leakline.results.frames import Estimate
 from leakline.results.stored import Stored, read_study
 
@@ -81,18 +82,15 @@ def totals(parts: list[tuple[int, ...]]) -> tuple[Any, ...]:
     return (sum(classes), *classes)
 
 
-def attack_figure(cells: Iterable[Stored], measure: str) -> Estimate | None:
+def attack_figure(cells: Iterable[Stored], measure: str, **about: str) -> Estimate | None:
     """A figure over worlds, with the attack's own t-interval; of the first attack that gives it."""
-    from scipy.special import stdtrit
-
-    for cell in cells:
-        for line in cell.attacks:
-            if line["measure"] == measure:
-                value, n, low, high = float(line["value"]), int(line.get("n", 1)), line.get("low"), line.get("high")
-                if n < 2 or low is None or high is None:
-                    return Estimate(value)
-                sd = (float(high) - value) * math.sqrt(n) / float(stdtrit(n - 1, 0.975))
-                return Estimate(value, sd, float(low), float(high), n)
+    for line in (line for cell in cells for line in cell.attacks):
+        told = line.get("about", {})
+        if line["measure"] == measure and about == {key: told.get(key) for key in about}:
+            reading = Reading.of(line)
+            if reading.low is None or reading.high is None or "sd" not in told:
+                return Estimate(reading.value)
+            return Estimate(reading.value, float(told["sd"]), reading.low, reading.high, reading.n or 1)
     return None
 
 

@@ -24,6 +24,7 @@ from leakline.papers.metric_privacy.store import (
     partition,
     totals,
 )
+from leakline.readings import label_of, rule_of
 from leakline.results.frames import Estimate, estimate
 from leakline.results.table import Table
 from leakline.study.store import Store
@@ -182,15 +183,16 @@ def inference(root: Path) -> Table:
     for cell in finished(root):
         scores: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = {}
         for line in cell.attacks:
-            measure, _, score = str(line["measure"]).partition(":")
-            scores.setdefault((str(line.get("by", "")), score), {})[measure] = line
+            about = line.get("about", {})
+            figure = label_of(line["measure"], {"fpr": about["fpr"]} if "fpr" in about else {})
+            scores.setdefault((str(line.get("by", "")), rule_of(about)), {})[figure] = line
         for (by, score), found in scores.items():
             if "auc" in found:
-                shown = (interval(found.get(m)) for m in ("auc", "balanced-accuracy", "tpr@fpr=0.01", "tpr@fpr=0.1"))
+                shown = (interval(found.get(m)) for m in ("auc", "balanced-right", "tpr at fpr=0.01", "tpr at fpr=0.1"))
                 labels = (cell.labels.get(name, "") for name in ("strategy", "defence", "seed"))
                 rows.append((*labels, by, score, *shown, found["auc"].get("n"), found["auc"].get("note", "")))
     columns = (
-        "strategy", "defence", "seed", "attack", "score:shadow", "AUC", "balanced accuracy", "TPR at 1 % FPR",
+        "strategy", "defence", "seed", "attack", "score, shadow", "AUC", "balanced accuracy", "TPR at 1 % FPR",
         "TPR at 10 % FPR", "worlds", "ceiling",
     )  # fmt: skip
     note = "95 % intervals: DeLong for the AUC, Clopper-Pearson for shares; chance: 0.5, 0.5, 0.01, 0.1"
@@ -254,21 +256,21 @@ def _test(root: Path, scenario: str, title: str) -> Table:
 def _inference(root: Path, strategy: str, number: str) -> Table:
     cells = by_setting(finished(root))
     lines = (
-        ("aggregated", "aggregated-loss:present", 0),
-        ("target (shadow set)", "shadow-loss:inside:present", 1),
-        ("difference (%)", "difference-percent:inside:present", 2),
-        ("difference (%) without the target", "difference-percent:inside:absent", None),
+        ("aggregated", "aggregated-loss", {"world": "present"}, 0),
+        ("target (shadow set)", "shadow-loss", {"shadow": "inside", "world": "present"}, 1),
+        ("difference (%)", "difference-percent", {"shadow": "inside", "world": "present"}, 2),
+        ("difference (%) without the target", "difference-percent", {"shadow": "inside", "world": "absent"}, None),
     )
     columns = ["loss after round 1"]
     for defence in printed.DEFENCES:
         columns += [f"{printed.SHOWN[defence]} (paper)", f"{printed.SHOWN[defence]} (ours)"]
     rows = []
-    for name, measure, at in lines:
+    for name, measure, about, at in lines:
         row: list[Any] = [name]
         for place, defence in enumerate((*printed.DEFENCES, printed.CONTROL)):
             if defence != printed.CONTROL:
                 row.append(None if at is None else printed.CLIENT_INFERENCE[strategy][at][place])
-            row.append(attack_figure(cells.get((strategy, defence), ()), measure))
+            row.append(attack_figure(cells.get((strategy, defence), ()), measure, **about))
         rows.append(tuple(row))
     note = (
         f"{_WORLDS}. The last row is the world that the paper did not run: the figure when nobody is there to be found"

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from leakline.results.frames import SHARES
 from leakline.results.pooled import Leak, Pooled, Setting, pool, strongest
 from leakline.results.stored import read_study
 
@@ -139,12 +138,12 @@ def tradeoff_of(pooled: Pooled) -> list[Chart]:
     for by in dict.fromkeys(leak.by for leak in every):
         top = strongest([leak for leak in every if leak.by == by])
         if top is not None:
-            firsts[by] = (top.measure, top.chance)
+            firsts[by] = (top.label, top.chance)
     charts = []
-    for by, (measure, chance) in firsts.items():
+    for by, (label, chance) in firsts.items():
         points: dict[str, list[tuple[Setting, Leak]]] = {}
         for setting in pooled.settings:
-            got = next((k for k in setting.leaks if (k.by, k.measure) == (by, measure)), None)
+            got = next((k for k in setting.leaks if (k.by, k.label) == (by, label)), None)
             if got is not None and setting.utility is not None:
                 points.setdefault(setting.defence, []).append((setting, got))
         flat = [(s, k) for found in points.values() for s, k in found]
@@ -160,7 +159,7 @@ def tradeoff_of(pooled: Pooled) -> list[Chart]:
         if series and chance is not None:
             charts.append(
                 Chart(
-                    f"Utility against leakage: {by}", measure, pooled.headline, uncrowded(series), "points",
+                    f"Utility against leakage: {by}", label, pooled.headline, uncrowded(series), "points",
                     mark_x=(chance, "guessing"),
                     note=f"further left: less leaks; {_up(pooled)}; {BARS}. {_frontier(series)}",
                     where={"attack": by}, y_range=_limits(pooled, series),
@@ -237,10 +236,11 @@ def _limits(pooled: Pooled, series: Sequence[Series]) -> tuple[float, float] | N
     """Room around shares; other measures find their own."""
     _, values = _spans(series, False)
     known = [v for v in values if v is not None]
-    if pooled.headline not in SHARES or not known:
+    measure = pooled.study.measure(pooled.headline)
+    if not measure.is_share or not known:
         return None
     room = max(0.05, 0.1 * (max(known) - min(known)))
-    return max(min(known) - room, 0.0), min(max(known) + room, 1.0)
+    return measure.cut(min(known) - room), measure.cut(max(known) + room)
 
 
 def pareto(points: Sequence[tuple[float, float]]) -> list[bool]:
@@ -264,7 +264,7 @@ def _up(pooled: Pooled) -> str:
 
 
 def _lower(setting: Setting) -> float | None:
-    found = [high for measure, _, _, high, _ in setting.measured if measure.split(":")[0] == "epsilon" and high > 0]
+    found = [bound.high for bound in setting.measured if bound.measure == "epsilon" and bound.high > 0]
     return max(found) if found and setting.epsilon else None
 
 

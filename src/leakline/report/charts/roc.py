@@ -1,21 +1,20 @@
 """ROC curves from what attacks wrote down: true positives at several rates of false ones, linear and log-log.
 
-Attacks write ``tpr@fpr=0.01`` (or ``tpr@fpr=0.01:rule``) at a grid of rates, with exact intervals; a curve joins those
-of one rule. The log-log form (Carlini et al. 2022, "Membership inference attacks from first principles") shows the few
-people who can be named with certainty, which an AUC hides.
+Attacks write ``tpr`` at a grid of rates (``about`` has fpr), with exact intervals; a curve joins those of one rule. The
+log-log form (Carlini et al. 2022, "Membership inference attacks from first principles") shows the few people who can be
+named with certainty, which an AUC hides.
 """
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from leakline.leakage.brief import brief
+from leakline.readings import rule_of
 from leakline.report.charts.chart import Chart, Series, where_of
 from leakline.results.pooled import Leak, Pooled, Setting, pool
 from leakline.results.stored import read_study
 
-_POINT = re.compile(r"tpr@fpr=(?P<fpr>0?\.\d+|0|1)(?::(?P<rule>.*))?")
 FLOOR = 1e-3
 """Where a log axis begins: a rate of zero is drawn there."""
 
@@ -28,13 +27,14 @@ def roc(root: Path) -> list[Chart]:
 def roc_of(pooled: Pooled, every: bool = False) -> list[Chart]:
     """`roc` of settings pooled already; unless ``every`` rule is wanted, of each attack the strongest."""
     leaks = [leak for setting in pooled.settings for leak in setting.leaks]
-    shorts = {one.by: one for one in brief(leaks, lambda leak: leak.estimate.mean)}
+    shorts = {one.by: one for one in brief(leaks, lambda leak: leak.estimate.mean, pooled.study.measure)}
     rules: dict[tuple[str, str, str], list[tuple[Setting, list[tuple[float, Leak]]]]] = {}
     for setting in pooled.settings:
         mine: dict[tuple[str, str], list[tuple[float, Leak]]] = {}
         for leak in (*setting.leaks, *setting.points):
-            if point := _POINT.fullmatch(leak.measure):
-                mine.setdefault((leak.by, point["rule"] or ""), []).append((float(point["fpr"]), leak))
+            fpr = leak.about.get("fpr")
+            if leak.measure == "tpr" and isinstance(fpr, int | float) and 0 <= fpr <= 1:
+                mine.setdefault((leak.by, rule_of(leak.about)), []).append((float(fpr), leak))
         for (by, rule), points in mine.items():
             wanted = every or by not in shorts or shorts[by].rule == rule
             if wanted and len({fpr for fpr, _ in points}) > 1:

@@ -27,6 +27,7 @@ from leakline.names import is_safe
 from leakline.report.gallery.png import clean_png
 from leakline.results.pooled import Pooled
 from leakline.results.stored import Stored, valid
+from leakline.study.store import folder_of
 from leakline.text import tidy
 
 KINDS = ("original", "prior", "reconstruction")
@@ -142,7 +143,7 @@ def _found(media: Path, cell: Stored, problems: Counter[str]) -> Iterator[_Found
             continue
         if not (digits.isdecimal() and len(digits) < 10 and is_safe(made) and is_safe(client)):
             continue
-        lines = [line for line in cell.attacks if _same_attack(line, made)]
+        lines = [line for line in cell.attacks if folder_of(str(line.get("attack", ""))) == made]
         if not lines:
             problems["folders of pictures by attacks that the study no longer has, or not with these settings"] += 1
             continue
@@ -159,18 +160,6 @@ def _found(media: Path, cell: Stored, problems: Counter[str]) -> Iterator[_Found
             mine = [line for line in lines if (line.get("client"), line.get("round")) == (folder.name, index)]
             figures = {str(line["measure"]): line["value"] for line in mine}
             yield _Found({**figures, **here, "kind": STRIP}, folder / "strip.png", names[place])
-
-
-def _same_attack(line: Mapping[str, Any], folder: str) -> bool:
-    """Whether a line of the store is by the attack that made this folder.
-
-    Both are called by a name and a hash of the attack's settings; the folder has the attack's name on the menu, the
-    line its name in the study.
-    """
-    key = str(line.get("attack", ""))
-    settings = folder.rpartition("-")[2]
-    hashed = len(settings) == 8 and set(settings) <= set("0123456789abcdef")
-    return folder in (key, str(line.get("by", ""))) or (hashed and key.rpartition("-")[2] == settings)
 
 
 def _listed(folder: Path, problems: Counter[str]) -> Iterator[dict[str, Any]]:

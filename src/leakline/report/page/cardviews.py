@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,7 +53,7 @@ def _view(pooled: Pooled, defence: str, settings: list[Setting]) -> CardView:
         lines.setdefault("measured", []).extend(place + text for text in _measured(s))
     lines["measured"] = lines.get("measured") or ["no audit was run"]
     if len(settings) == 1:
-        lines["attacks"] = _leaks(settings[0].leaks) or ["no attack was tried"]
+        lines["attacks"] = _leaks(settings[0]) or ["no attack was tried"]
         if settings[0].utility is not None:
             lines["utility"] = [f"{pooled.headline} {shown(settings[0].utility)}"]
     for s in settings:
@@ -72,15 +71,16 @@ def _view(pooled: Pooled, defence: str, settings: list[Setting]) -> CardView:
 
 def _measured(setting: Setting) -> list[str]:
     found = []
-    for measure, by, low, high, trials in setting.measured:
-        span = number(low) if number(low) == number(high) else f"{number(low)} to {number(high)} (over seeds)"
-        found.append(f"{measure.replace(':', ' per ')} >= {span} ({by}, {trials or '?'} trials)")
+    for bound in setting.measured:
+        low, high = number(bound.low), number(bound.high)
+        span = low if low == high else f"{low} to {high} (over seeds)"
+        found.append(f"{bound.label} >= {span} ({bound.by}, {bound.n or '?'} trials)")
     return found
 
 
-def _leaks(leaks: Sequence[Leak]) -> list[str]:
+def _leaks(setting: Setting) -> list[str]:
     found = []
-    for one in brief(leaks, _mean):
+    for one in brief(setting.leaks, _mean, setting.card.measure):
         found += [_leak(leak) for leak in one.shown]
         found += [f"{one.by}: {one.rest.replace('in the report', 'in the table of attacks')}"] if one.rest else []
     return found
@@ -93,12 +93,12 @@ def _mean(leak: Leak) -> float:
 def _leak(leak: Leak) -> str:
     chance = f"; chance {leak.chance:.2g}" if leak.chance is not None else ""
     verdict = {True: "; cannot be told from guessing", False: "", None: ""}[leak.is_chance]
-    return f"{leak.by}: {leak.measure} {shown(leak.estimate)}{chance}{verdict}"
+    return f"{leak.by}: {leak.label} {shown(leak.estimate)}{chance}{verdict}"
 
 
 def _table(pooled: Pooled, settings: list[Setting]) -> Table:
     every = [leak for s in settings for leak in s.leaks]
-    names = list(dict.fromkeys(leak.name for one in brief(every, _mean) for leak in one.shown))
+    names = list(dict.fromkeys(leak.name for one in brief(every, _mean, pooled.study.measure) for leak in one.shown))
     rows = []
     for s in settings:
         leaks = {leak.name: leak.estimate for leak in s.leaks}

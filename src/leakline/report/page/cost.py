@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from leakline.results.frames import SHARES
+from leakline.measures import Measure
 from leakline.results.pooled import Pooled, Setting
 
 
@@ -21,7 +21,7 @@ def cost_words(pooled: Pooled, settings: Sequence[Setting]) -> list[str]:
     else:
         pairs = [pooled.baseline(s) for s in have]
         bases = [b.utility.mean for b in pairs if b is not None and b.utility is not None]
-        said = f"{text}, against {_range(bases, pooled.headline)} without a defence: {lost}."
+        said = f"{text}, against {_range(bases, _measure(pooled))} without a defence: {lost}."
     return [said, *_useless(pooled, have)]
 
 
@@ -34,7 +34,7 @@ def headline_name(pooled: Pooled) -> str:
 def utility_text(pooled: Pooled, settings: Sequence[Setting]) -> str:
     """The range of utility over settings; "" if none was measured."""
     values = [s.utility.mean for s in settings if s.utility is not None]
-    return _range(values, pooled.headline) if values else ""
+    return _range(values, _measure(pooled)) if values else ""
 
 
 def lost_text(pooled: Pooled, settings: Sequence[Setting]) -> str:
@@ -46,12 +46,10 @@ def lost_text(pooled: Pooled, settings: Sequence[Setting]) -> str:
     ]
     if not lost:
         return ""
-    scale, unit = (100, " points") if pooled.headline in SHARES else (1, "")
+    scale, unit = (100, " points") if _measure(pooled).is_share else (1, "")
     if min(lost) < 0 < max(lost):
         return f"from {scale * max(lost):.1f}{unit} lost to {-scale * min(lost):.1f} gained"
-    return (
-        f"{_range([abs(v) * scale for v in lost], '')}{unit} {'lost' if max(lost) > 0 or not any(lost) else 'gained'}"
-    )
+    return f"{_range([abs(v) * scale for v in lost])}{unit} {'lost' if max(lost) > 0 or not any(lost) else 'gained'}"
 
 
 def _useless(pooled: Pooled, settings: Sequence[Setting]) -> list[str]:
@@ -76,9 +74,13 @@ def _low(setting: Setting, index: int) -> float:
     return low if low is not None else 1.0
 
 
-def _range(values: Sequence[float], measure: str) -> str:
+def _measure(pooled: Pooled) -> Measure:
+    return pooled.study.measure(pooled.headline)
+
+
+def _range(values: Sequence[float], measure: Measure | None = None) -> str:
     low, high = min(values), max(values)
-    if measure in SHARES:
+    if measure is not None and measure.is_share:
         same = f"{100 * low:.1f}" == f"{100 * high:.1f}"
         return f"{100 * low:.1f} %" if same else f"{100 * low:.1f} to {100 * high:.1f} %"
     a, b = f"{low:.1f}", f"{high:.1f}"

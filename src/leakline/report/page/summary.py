@@ -74,7 +74,7 @@ def _epsilon(promise: Promise) -> float:
 def _attack(settings: Sequence[Setting]) -> Cell:
     """The attack that got furthest; what an audit proved stands below it."""
     found = [s.worst for s in settings if s.worst is not None]
-    bounds = [high for s in settings for measure, _, _, high, _ in s.measured if measure.split(":")[0] == "epsilon"]
+    bounds = [bound.high for s in settings for bound in s.measured if bound.measure == "epsilon"]
     audit = f"an audit proved epsilon ≥ {epsilon_text(max(bounds))}" if bounds else ""
     audit = "an audit found no noise at all" if bounds and math.isinf(max(bounds)) else audit
     worst = max(found, key=lambda leak: (leak.chance == 0.5, leak.estimate.mean - (leak.chance or 0.0)), default=None)
@@ -93,7 +93,7 @@ def _attack(settings: Sequence[Setting]) -> Cell:
     mean = worst.estimate.mean
     if worst.chance == 0.5:
         return Cell(f"right {100 * mean:.0f} of 100 times", more, f"{100 * mean:.6f}")
-    return Cell(f"{worst.measure} {mean:.2f}, by chance {worst.chance:.2g}", more, f"{mean:.6f}")
+    return Cell(f"{worst.label} {mean:.2f}, by chance {worst.chance:.2g}", more, f"{mean:.6f}")
 
 
 def _of(client: str) -> str:

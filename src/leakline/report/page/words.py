@@ -185,9 +185,7 @@ def _attacks(pooled: Pooled, settings: Sequence[Setting]) -> list[str]:
 
 def _audited(settings: Sequence[Setting]) -> list[str]:
     """What an audit certified about the mechanism itself."""
-    bounds = [
-        (high, n) for s in settings for measure, _, _, high, n in s.measured if measure.split(":")[0] == "epsilon"
-    ]
+    bounds = [(bound.high, bound.n) for s in settings for bound in s.measured if bound.measure == "epsilon"]
     if not bounds:
         return []
     most, trials = max(bounds, key=lambda bound: bound[0])

@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from leakline.readings import label_of
 from leakline.report.charts.chart import Chart, Series, where_of
 from leakline.results.frames import Estimate, estimate, qualified
 from leakline.results.pooled import Pooled, Setting, pool
@@ -77,8 +78,8 @@ def _per_client(pooled: Pooled) -> Iterator[tuple[Setting, str, str, str, Values
         for cell in setting.cells:
             for line in (*_last([r for r in cell.readings if r.get("client")]), *cell.attacks):
                 if line.get("client") and math.isfinite(line["value"]):
-                    by, better = str(line.get("by", "utility")), str(line.get("better", "higher"))
-                    mine = groups.setdefault((by, line["measure"], better), {})
+                    by, better = str(line.get("by", "utility")), str(pooled.study.measure(line["measure"]).better)
+                    mine = groups.setdefault((by, label_of(line["measure"], line.get("about")), better), {})
                     mine.setdefault(str(line["client"]), []).append(float(line["value"]))
         for (by, measure, better), clients_ in groups.items():
             values = {name: e for name, found in clients_.items() if (e := estimate(found)) is not None}

@@ -16,7 +16,7 @@ from leakline.papers.metric_privacy.figures import TABLES as PAPER_000_FIGURES
 from leakline.papers.metric_privacy.tables import TABLES as PAPER_000
 from leakline.report.page.words import VERDICTS, verdict_of
 from leakline.report.tables.clients import clients
-from leakline.results.frames import SHARES, Estimate, column_of, cut, label_names, summary
+from leakline.results.frames import Estimate, column_of, cut, label_names, summary
 from leakline.results.pooled import Pooled, Setting, pool
 from leakline.results.stored import read_study
 from leakline.results.table import FORMS, Table, render
@@ -24,7 +24,7 @@ from leakline.text import scrub
 
 __all__ = ["FORMS", "TABLES", "Table", "render"]
 
-SEEDS = "mean ± standard deviation [95 % t-interval] over seeds, shares cut at 0 and 1"
+SEEDS = "mean ± standard deviation [95 % t-interval] over seeds, cut to the measure's range"
 
 
 def utility(root: Path) -> Table:
@@ -62,8 +62,7 @@ def measures_of(pooled: Pooled) -> Table:
         for row in summary(pooled.frame, name, by=columns).itertuples(index=False, name=None):
             mean, sd, low, high, seeds = row[len(labels) : len(labels) + 5]
             one = Estimate(mean) if seeds == 1 else Estimate(mean, sd, low, high, int(seeds))
-            one = (cut(one) or one) if name in SHARES else one
-            found.setdefault(tuple(row[: len(labels)]), {})[name] = one
+            found.setdefault(tuple(row[: len(labels)]), {})[name] = cut(one, pooled.study.measure(name))
     body = tuple((*place, *(values.get(n) for n in names)) for place, values in found.items())
     return Table("All utility measures after the last round", (*labels, *names), body, SEEDS)
 
@@ -108,7 +107,7 @@ def attacks_of(pooled: Pooled) -> Table:
     """`attacks` of settings pooled already."""
     columns = (*pooled.axes, "defence", "attack", "measure", "value", "lowest", "highest", "chance", "trials")
     rows = [
-        (*_place(pooled, s), leak.by, leak.measure, leak.estimate, leak.low, leak.high, leak.chance, leak.n)
+        (*_place(pooled, s), leak.by, leak.label, leak.estimate, leak.low, leak.high, leak.chance, leak.n)
         for s in pooled.settings for leak in s.leaks
     ]  # fmt: skip
     note = f"value: {SEEDS}; lowest and highest: ends of the single runs' own 95 % intervals; trials: in one run"
@@ -221,9 +220,10 @@ def _place(pooled: Pooled, setting: Setting) -> tuple[Any, ...]:
 
 def _bounds(setting: Setting) -> str:
     texts = []
-    for measure, by, low, high, trials in setting.measured:
-        span = number(low) if number(low) == number(high) else f"{number(low)} to {number(high)}"
-        texts.append(f"{measure.replace(':', ' per ')} >= {span} ({by}, {trials or '?'} trials)")
+    for bound in setting.measured:
+        low, high = number(bound.low), number(bound.high)
+        span = low if low == high else f"{low} to {high}"
+        texts.append(f"{bound.label} >= {span} ({bound.by}, {bound.n or '?'} trials)")
     return "; ".join(texts) or "no audit"
 
 
