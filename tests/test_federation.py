@@ -109,6 +109,48 @@ def test_cohorts():
     assert poisson.invited(7) == poisson.invited(7)
 
 
+def test_who_is_poisson_sampled_is_secret_where_noise_is():
+    seeded = tiny.federation(task=tiny.task((4,) * 10), sampling="poisson", participation=0.5)
+    secret = seeded.but(noise="secret")
+
+    def drawn(fed):
+        return [fed.invited(i) for i in range(30)]
+
+    assert drawn(seeded) == drawn(seeded)
+    assert drawn(secret) != drawn(secret)  # alike with probability 2^-300
+    assert drawn(secret) != drawn(seeded)
+    # Binomial(20 000, 1/2): five standard deviations are 354; false-alarm rate 6e-7
+    assert abs(sum(len(secret.invited(i)) for i in range(2000)) - 10_000) < 354
+    fixed = secret.but(sampling="fixed")
+    assert drawn(fixed) == drawn(fixed)  # no promise counts on these
+
+
+def test_an_answer_counts_once_and_only_if_it_was_asked_for():
+    fed = tiny.federation(rounds=1, strategy=MENU["fedavg"]("even"))
+    (plain,) = tiny.run(fed)
+
+    class Noisy(tiny.Corrupting):
+        def exchange(self, orders):
+            for reply in self.inner.exchange(orders):
+                yield replace(reply, client="stranger")
+                if reply.client != "c":
+                    yield reply
+                    yield reply
+                    yield replace(reply, part=1)
+
+    with LocalTransport(fed, 1) as inner:
+        (round_,) = federate(fed, Noisy(inner, "", None))
+    assert round_.cohort == ("a", "b")
+    reasons = [(d.client, d.reason) for d in round_.dropped]
+    assert reasons.count(("stranger", "was not asked")) == 3
+    for name in ("a", "b"):
+        assert reasons.count((name, "answered twice")) == 1
+        assert reasons.count((name, "sends a part 1, and was asked for 1")) == 1
+    assert reasons[-1] == ("c", "no reply came")
+    two = torch.stack([u.delta.vector for u in plain.updates[:2]]).mean(0)
+    assert torch.allclose((round_.result - round_.sent).vector, two, atol=1e-6)
+
+
 def test_a_warm_start_is_training_on_the_server_s_validation_data():
     fed = tiny.federation(strategy=MENU["fedopt"](), warm_start=Plan(2, 5, 0.05))
     bench = fed.bench()

@@ -20,7 +20,7 @@ from leakline.defences import Defence
 from leakline.errors import ClientLost, StackError
 from leakline.messages import Arrivals, Dropped, Keep, Memory, Order, Round, Turn, Update
 from leakline.privacy import Claim, NoClaim
-from leakline.randomness import Stream
+from leakline.randomness import SecretNoise, Stream
 from leakline.settings import Cohort, Engine, Judging, Settings, setting
 from leakline.stack import Stack
 from leakline.strategies import State as OptimiserState
@@ -41,8 +41,9 @@ class Architecture(Protocol):
 class Federation(Settings):
     """Everything that decides what a federation will do: who, what, how, for how long, under which protection.
 
-    ``noise``: "secret" draws protective noise from the operating system; "seeded" makes runs repeatable and is
-    stamped on the card as not private. ``batches``: clients whose batches have another size than the plan's, by name.
+    ``noise``: "secret" draws protective noise, and who is Poisson-sampled, from the operating system; "seeded" makes
+    runs repeatable and is stamped on the card as not private. ``batches``: clients whose batches have another size
+    than the plan's, by name.
     ``warm_start``: how the server trains the initial model on its validation data, where the strategy asks for one.
     Who takes part, who judges and how it is computed are three values of their own: `Cohort`, `Judging`, `Engine`.
     """
@@ -158,14 +159,19 @@ class Federation(Settings):
         return self.cohort.expected(len(self.task.clients))
 
     def invited(self, index: int) -> list[str]:
-        """Who is asked to take part in round ``index``."""
+        """Who is asked to take part in round ``index``: under Poisson sampling with secret noise, drawn anew each time.
+
+        A promise counts on nobody knowing who was drawn, so a seed must not tell it. Nothing counts on the others.
+        """
         names, cohort = list(self.clients), self.cohort
         if cohort.sampling == "full":
             return names
         rng = Stream(self.seed, index, "server", "cohort").numpy()
         if cohort.sampling == "poisson":
-            return [name for name, u in zip(names, rng.random(len(names)), strict=True) if u < cohort.participation]
-        chosen = rng.choice(len(names), size=max(1, round(len(names) * cohort.participation)), replace=False)
+            secret = self.noise == "secret"
+            draws = SecretNoise().uniform(len(names)).tolist() if secret else rng.random(len(names))
+            return [name for name, u in zip(names, draws, strict=True) if u < cohort.participation]
+        chosen = rng.choice(len(names), size=round(self.expected()), replace=False)
         return [names[i] for i in sorted(chosen)]
 
     def claims(self, facts: Sequence[Mapping[str, float]] = ()) -> dict[str, Claim | NoClaim]:
@@ -176,7 +182,7 @@ class Federation(Settings):
         """What each defence may use at the server in a round."""
         return self.stack.turns(
             index, "server", memory, seed=self.seed, secret=self.noise == "secret", expected=self.expected(),
-            values=self.wire.size, sampled=self.cohort.sampling == "poisson", facts=facts,
+            values=self.wire.size, facts=facts,
         )  # fmt: skip
 
     def turns_of(self, client: str, index: int, memory: Memory, part: int | None = None) -> tuple[Turn, ...]:
@@ -258,7 +264,8 @@ def _round(federation: Federation, transport: Transport, keep: Keep, state: Stat
     notes = stack.brief(turns)
     orders = [Order(name, index, sent, notes) for name in federation.invited(index)]
 
-    arrivals = Arrivals(index, sent, keep, stop=federation.cohort.on_bad_client == "stop")
+    stop, asked = federation.cohort.on_bad_client == "stop", [order.client for order in orders]
+    arrivals = Arrivals(index, sent, keep, stop, asked, stack.sends(notes))
     updates = stack.admit(strategy.receive(arrivals.checked(transport.exchange(orders))), turns)
     if orders:
         first = next(updates, None)

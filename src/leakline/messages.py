@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -99,8 +99,6 @@ class Turn:
     """How many clients a round has on average; 0 where it is not known (at a client)."""
     values: int = 0
     """How many values travel; 0 where it is not known (at a client)."""
-    sampled: bool = False
-    """Whether clients are Poisson-sampled, so that the size of a cohort is itself a secret."""
     secret: bool = True
     facts: dict[str, float] = field(default_factory=dict)
     """Numbers to be written down with the round."""
@@ -159,6 +157,10 @@ class Arrivals:
     sent: Weights
     keep: Keep
     stop: bool
+    asked: Sequence[str]
+    """Who was sent an order: nobody else's answer counts."""
+    most: int = 1
+    """How many updates a client may send."""
     receipts: list[Receipt] = field(default_factory=list)
     dropped: list[Dropped] = field(default_factory=list)
     kept: list[Update] = field(default_factory=list)
@@ -166,8 +168,11 @@ class Arrivals:
 
     def checked(self, answers: Iterable[Update | Dropped]) -> Iterator[Update]:
         """The usable ones, as they come."""
+        heard: set[tuple[str, int]] = set()
         for answer in answers:
-            bad = answer.reason if isinstance(answer, Dropped) else problem_with(answer, self.sent)
+            bad = self._unasked(answer, heard)
+            if bad is None:
+                bad = answer.reason if isinstance(answer, Dropped) else problem_with(answer, self.sent)
             if isinstance(answer, Dropped) or bad is not None:
                 self._drop(Dropped(answer.client, bad or ""))
                 continue
@@ -176,6 +181,19 @@ class Arrivals:
             if self.keep(self.index, answer.client):
                 self.kept.append(answer)
             yield answer
+        for client in self.asked:
+            if client not in {name for name, _ in heard}:
+                self._drop(Dropped(client, "no reply came"))
+
+    def _unasked(self, answer: Update | Dropped, heard: set[tuple[str, int]]) -> str | None:
+        """Why an answer is not one to what was asked: a client that counted twice would move a mean twice as far."""
+        part = answer.part if isinstance(answer, Update) else 0
+        if answer.client not in self.asked:
+            return "was not asked"
+        if (answer.client, part) in heard:
+            return "answered twice"
+        heard.add((answer.client, part))
+        return None if 0 <= part < self.most else f"sends a part {part}, and was asked for {self.most}"
 
     def _drop(self, lost: Dropped) -> None:
         if self.stop:

@@ -78,8 +78,8 @@ class Cohort(Settings):
     """Who takes part in a round, and what the server sees of them.
 
     ``sampling``: everybody ("full"), each client independently with probability ``participation`` ("poisson"), or a
-    share of that size ("fixed"). ``on_bad_client``: "drop" goes on without a client whose answer is unusable (noise
-    follows the number that remains), "stop" ends the run before anything is published. ``min_clients``: fewer usable
+    share of that size ("fixed"). ``on_bad_client``: "drop" goes on without a client whose answer is unusable,
+    "stop" ends the run before anything is published. ``min_clients``: fewer usable
     answers end the run. ``secure_aggregation``: "assumed" lets the server's seat see only the sum of a round's updates.
     No protocol is run for it; the card says that it was assumed.
     """
@@ -92,6 +92,8 @@ class Cohort(Settings):
 
     def expected(self, clients: int) -> float:
         """How many of so many clients a round has on average."""
+        if self.sampling == "fixed":
+            return float(max(1, round(clients * self.participation)))
         return float(clients) if self.sampling == "full" else max(1.0, round(clients * self.participation, 9))
 
 

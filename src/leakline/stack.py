@@ -21,7 +21,7 @@ from leakline.bench.training import Plan
 from leakline.defences import Defence, Law, Loss, Stage, Terms
 from leakline.errors import StackError
 from leakline.messages import Memory, Order, Receipt, Turn, Update
-from leakline.privacy import Claim, NoClaim
+from leakline.privacy import Claim, NoClaim, Seat
 from leakline.weights import Layout, Weights
 
 Turns = Sequence[Turn]
@@ -111,25 +111,31 @@ class Stack:
             defence.check(federation)
 
     def claims(self, federation: Terms, facts: Sequence[Mapping[str, float]] = ()) -> dict[str, Claim | NoClaim]:
-        """What each defence promises; a stack of none promises nothing.
+        """What each defence promises beside the others; a stack of none promises nothing.
 
-        A defence with a promise for each of several units appears once for each ("Intermediaries per client").
+        A promise stands only where every other defence is known to leave it alone: see `harm`. A defence with a
+        promise for each of several units appears once for each ("Intermediaries per client").
         """
         if not self.defences:
             return {"none": NoClaim("no defence: updates and models are published as they are")}
         names = [type(defence).__name__ for defence in self.defences]
         twins = [f"{n} {names[: i + 1].count(n)}" if names.count(n) > 1 else n for i, n in enumerate(names)]
         claims: dict[str, Claim | NoClaim] = {}
-        for name, defence in zip(twins, self.defences, strict=True):
+        for place, (name, defence) in enumerate(zip(twins, self.defences, strict=True)):
             promise = defence.claim(federation, facts)
-            claims |= {f"{name} per {c.unit}": c for c in promise} if isinstance(promise, tuple) else {name: promise}
+            made = (promise,) if isinstance(promise, Claim) else promise if isinstance(promise, tuple) else ()
+            problem = next((p for c in made if (p := harm(self.defences, place, c.observer, federation.wire))), None)
+            if problem is None and isinstance(promise, tuple):
+                claims |= {f"{name} per {claim.unit}": claim for claim in promise}
+            else:
+                claims[name] = problem or promise  # type: ignore[assignment]
         return claims
 
     # crossings
 
     def turns(
         self, index: int, party: str, memory: Memory, *, seed: int, secret: bool, expected: float = 0.0,
-        values: int = 0, sampled: bool = False, facts: dict[str, float] | None = None,
+        values: int = 0, facts: dict[str, float] | None = None,
     ) -> tuple[Turn, ...]:  # fmt: skip
         """What each defence may use in a round, at a party: see `Turn`."""
         facts = {} if facts is None else facts
@@ -139,7 +145,7 @@ class Stack:
             # Counted among its own kind, so that other defences in the stack do not shift its randomness.
             twin = sum(type(other) is kind for other in self.defences[:place])
             own, purpose = memory.setdefault(f"{place}", {}), f"{kind.__name__}-{twin}"
-            turns.append(Turn(index, party, own, seed, purpose, expected, values, sampled, secret, facts))
+            turns.append(Turn(index, party, own, seed, purpose, expected, values, secret, facts))
         return tuple(turns)
 
     def brief(self, turns: Turns) -> dict[str, float]:
@@ -185,8 +191,70 @@ class Stack:
         return updates
 
     def publish(self, change: Weights, at: Stage, cohort: Sequence[Receipt], turns: Turns) -> Weights:
-        """The combined change as it goes on from a stage."""
+        """The combined change as it goes on from a stage.
+
+        What comes is a mean over those who answered. Where it is to be one over a public number of clients, that is
+        mended here, once, before any defence sees it; the last defence that minds decides.
+        """
+        minding = [(d, t) for d, t in zip(self.defences, turns, strict=True) if d.denominator]
+        if at == "aggregate" and minding and minding[-1][0].denominator == "expected":
+            defence, turn = minding[-1]
+            change = change * (len(cohort) / defence.divisor(turn))
         for defence, turn in reversed(list(zip(self.defences, turns, strict=True))):
             if defence.at == at:
                 change = defence.publish(change, cohort, turn)
         return change
+
+
+def harm(stack: Sequence[Defence], place: int, observer: Seat, wire: Layout) -> NoClaim | None:
+    """Why the promise that the defence at ``place`` makes about ``observer`` does not stand beside the others, or None.
+
+    The server comes after a local promise, so nothing it does can weaken one. A promise about published models is
+    made by a clip and a noise: no defence may come between the two, treat clients together before them, or carry
+    past the noise what it saw before.
+    """
+    for other_place, other in enumerate(stack):
+        if other_place != place:
+            rule = _harm_at_client if observer is Seat.SERVER else _harm_at_server
+            if problem := rule(stack[place], other, other_place > place, wire):
+                return problem
+    return None
+
+
+def _harm_at_client(defence: Defence, other: Defence, behind: bool, wire: Layout) -> NoClaim | None:
+    mine, its = type(defence).__name__, type(other).__name__
+    if "release" not in other.hooks:
+        return None
+    if behind and not {"split", "batches", "gradient"}.isdisjoint(other.hooks):
+        return NoClaim(f"{its} sees a client's examples, and its updates after their noise", f"put {mine} last")
+    if not behind and "gradient" in defence.hooks and wire.buffers:
+        return NoClaim(f"{its} mixes what has no noise ({wire.buffers[0]}) into the update", f"put {mine} first")
+    return None
+
+
+def _harm_at_server(defence: Defence, other: Defence, behind: bool, wire: Layout) -> NoClaim | None:
+    mine, its = type(defence).__name__, type(other).__name__
+    publishes = "publish" in other.hooks
+    if "split" in other.hooks:
+        return NoClaim(
+            f"{its} makes a client send several updates a round, each clipped by itself",
+            f"leave {mine} out: {its} clips and adds noise",
+        )
+    if publishes and other.at == "aggregate" and defence.at == "model":
+        return NoClaim(
+            f"{its} sees the combined change before the noise and may carry it into later rounds",
+            'set at = "aggregate", and put it first in the stack',
+        )
+    if behind and "admit" in other.hooks:
+        return NoClaim(f"{its} changes the updates after they were clipped", f"put {mine} last in the stack")
+    if behind and publishes and other.at == defence.at:
+        return NoClaim(f"{its} sees the combined change before the noise", f"put {mine} last in the stack")
+    if other.reach == "all":
+        return NoClaim(
+            f"{its} may treat clients' updates together or remember them: what one client changes in it is not "
+            f"counted in what {mine} promises",
+            "leave one of the two out (a defence of your own: say that its reach is each update by itself)",
+        )
+    if other.denominator not in (None, defence.denominator):
+        return NoClaim(f"{its} and {mine} divide by different numbers of clients", "give both the same denominator")
+    return None

@@ -25,7 +25,10 @@ EVEN = MENU["fedavg"](weighting="even")
 def claim_of(defence: Defence, **changes):
     changes = {"strategy": EVEN, "rounds": 1} | changes
     stack = changes.pop("defences", (defence,))
-    return defence.claim(tiny.federation(defences=stack, **changes))
+    (claim,) = (
+        c for n, c in tiny.federation(defences=stack, **changes).claims().items() if n == type(defence).__name__
+    )
+    return claim
 
 
 @pytest.mark.parametrize("kind", [GlobalDP, AdaptiveClip])
@@ -45,6 +48,10 @@ def batchnorm_net() -> nn.Module:
 @dataclass(frozen=True)
 class Doubles(Defence):
     """Changes updates after whoever stood before it."""
+
+    @property
+    def reach(self):
+        return "each"
 
     def admit(self, updates, turn):
         return (u.with_delta(u.delta.vector * 2) for u in updates)
@@ -134,16 +141,36 @@ def test_the_published_change_is_the_mean_of_clipped_updates_plus_the_noise():
     assert all(u.delta.norm() > 0.05 for u in round_.updates)  # what crossed the wire was not clipped yet
 
 
-def test_when_clients_drop_out_the_noise_is_that_of_who_remains():
-    fed = tiny.federation(defences=(GlobalDP(2.0, 0.5),), strategy=EVEN, task=tiny.task((8,) * 5))
+@pytest.mark.parametrize(("denominator", "n"), [("expected", 5), ("actual", 4)])
+def test_when_clients_drop_out_mean_and_noise_are_over_the_public_number_or_over_who_remains(denominator, n):
+    dp = GlobalDP(2.0, 0.5, denominator=denominator)
+    fed = tiny.federation(defences=(dp,), strategy=EVEN, task=tiny.task((8,) * 5))
     with LocalTransport(fed, 1) as inner:
         rounds = list(federate(fed, tiny.Corrupting(inner, "b", lambda u: Dropped("b", "gone"))))
-    assert [r.facts["noise_std"] for r in rounds] == pytest.approx([2.0 * 0.5 / 4] * 2)
+    assert [r.facts["noise_std"] for r in rounds] == pytest.approx([2.0 * 0.5 / n] * 2)
     assert all(r.cohort == ("a", "c", "d", "e") for r in rounds)
+    clipped = [u.delta.vector * min(1.0, 0.5 / u.delta.norm()) for u in rounds[0].updates]
+    noise = fed.turns(0, {})[0].noise().normal(fed.wire.size).float() * rounds[0].facts["noise_std"]
+    expected = rounds[0].sent.vector + torch.stack(clipped).sum(0) / n + noise
+    assert torch.allclose(rounds[0].result.vector, expected, atol=1e-6)
 
 
-def turn_of(fed, memory=None, **changes):
-    return replace(fed.turns(0, {} if memory is None else memory)[0], **changes)
+def test_each_denominator_has_its_adjacency_and_only_the_public_one_gains_by_sampling():
+    actual = replace(DP, denominator="actual")
+    assert claim_of(DP).adjacency is Adjacency.ADD_REMOVE
+    assert claim_of(actual).adjacency is Adjacency.ZERO_OUT
+    poisson = claim_of(actual, sampling="poisson", participation=0.5)
+    assert (poisson.adjacency, poisson.events[0].rate) == (Adjacency.ZERO_OUT, 1.0)
+    # Without a client, a cohort of fixed size has another one in its place: that is no removal.
+    assert claim_of(DP, sampling="fixed", participation=0.5).adjacency is Adjacency.ZERO_OUT
+    with pytest.raises(ValueError, match="denominator"):
+        replace(DP, denominator="both")
+
+
+def test_under_poisson_sampling_who_takes_part_must_stay_secret():
+    poisson = claim_of(DP, sampling="poisson", participation=0.5)
+    assert any("stays secret" in text for text in poisson.assumptions)
+    assert not any("may be known" in text for text in poisson.assumptions)
 
 
 def test_under_poisson_sampling_the_denominator_is_fixed():
@@ -157,9 +184,8 @@ def test_under_poisson_sampling_the_denominator_is_fixed():
     zero = Weights.zeros(fed.wire)
     receipts = [Receipt("a", 4, 1)] * 6
     change = zero.like(torch.ones(fed.wire.size))
-    seeded = turn_of(fed)
-    noised = fed.defences[0].publish(change, receipts, seeded)
-    noise = fed.defences[0].publish(zero, receipts, turn_of(fed))
+    noised = fed.stack.publish(change, "aggregate", receipts, fed.turns(0, {}))
+    noise = fed.stack.publish(zero, "aggregate", receipts, fed.turns(0, {}))
     assert torch.allclose((noised - noise).vector, torch.full((fed.wire.size,), 6 / 4), atol=1e-6)
 
 
@@ -225,7 +251,6 @@ def test_a_defence_without_a_claim_says_so():
 
 def test_the_turn_s_expected_number_is_the_server_s_alone():
     fed = tiny.federation(defences=(DP,), sampling="poisson", participation=0.5)
-    assert fed.turns(0, {})[0].sampled
     assert fed.turns(0, {})[0].expected == 1.5
     assert fed.turns_of("a", 0, {})[0].expected == 0
     assert isinstance(fed.turns_of("a", 0, {})[0], Turn)

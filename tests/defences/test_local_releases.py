@@ -55,19 +55,19 @@ def test_a_zero_update_is_reported_like_any_other() -> None:
 
 def test_ldp_sgd_promises_epsilon_per_report_and_adds_up_over_rounds() -> None:
     federation = workbench([LdpSgd(0.5)], rounds=7)
-    claim = federation.defences[0].claim(federation)
-    assert isinstance(claim, Claim)
-    assert (claim.unit, claim.observer, claim.events) == (Unit.REPORT, Seat.SERVER, (Pure(0.5, 7),))
+    client, report = federation.defences[0].claim(federation)  # type: ignore[misc]
+    assert (client.unit, client.observer, client.events) == (Unit.CLIENT, Seat.SERVER, (Pure(0.5, 7),))
+    assert (report.unit, report.observer, report.events) == (Unit.REPORT, Seat.SERVER, (Pure(0.5),))
     card = formal_card("x", federation, 1e-5)
     assert card.promises[0].epsilon == pytest.approx(3.5)
     assert card.promises[0].delta == 0
+    assert (card.promises[1].unit, card.promises[1].epsilon) == ("report", pytest.approx(0.5))
 
 
 def test_more_than_one_local_step_is_said_aloud() -> None:
     federation = replace(workbench([LdpSgd(1.0)]), plan=Plan(epochs=3, batch=4))
     assert most_steps(federation) == 6
-    claim = federation.defences[0].claim(federation)
-    assert isinstance(claim, Claim)
+    claim, _ = federation.defences[0].claim(federation)  # type: ignore[misc]
     assert any("6 local steps" in text for text in claim.assumptions)
     assert most_steps(replace(federation, plan=Plan(epochs=3, batch=4, max_steps=1))) == 1
 

@@ -265,14 +265,17 @@ def test_one_client_is_refused() -> None:
 
 def test_a_round_that_lost_all_but_one_client_is_not_published() -> None:
     world = federation(MetricPrivacy(0.01, 5))
-    with pytest.raises(ClientLost, match="distance between clients"):
+    with pytest.raises(ClientLost, match="only 1 of 4 clients gave a usable answer, 2 are needed"):
         one_round(world, [torch.randn(world.layout.size, generator=torch.Generator().manual_seed(6))])
 
 
-def test_an_empty_poisson_round_is_not_published() -> None:
-    world = federation(MetricPrivacy(0.01, 5), sampling="poisson", participation=1e-9)
-    with pytest.raises(ClientLost, match="this round has 0"):
-        next(federate(world, Given([]), state=State(weights=Weights.zeros(world.layout))))
+def test_a_poisson_round_of_none_publishes_nothing_where_a_distance_is_measured_and_noise_where_it_is_public() -> None:
+    for distance, moves in (("measured", False), (1.5, True)):
+        defence = MetricPrivacy(0.01, 5, distance=distance)  # type: ignore[arg-type]
+        world = federation(defence, sampling="poisson", participation=1e-9)
+        round_ = next(federate(world, Given([]), state=State(weights=Weights.zeros(world.layout))))
+        assert bool(round_.result.vector.any()) is moves
+        assert ("noise_std" in round_.facts) is moves
 
 
 @pytest.mark.parametrize("values", [{"reading": "both"}, {"distance": 0.0}, {"distance": -1.0}, {"distance": math.inf}])

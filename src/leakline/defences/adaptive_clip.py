@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 
-from leakline.defences.base import Promises, Terms
-from leakline.defences.global_dp import GlobalDP, client_level, unbounded
+from leakline.defences.base import Promises, Reach, Terms
+from leakline.defences.global_dp import GlobalDP, adjacency_of, client_level, unbounded
 from leakline.mechanisms import add_gaussian, clip_norm, follow_quantile, median_bound, norm_of, split_budget
 from leakline.messages import Receipt, Turn, Update
-from leakline.privacy import NoClaim
+from leakline.privacy import Adjacency, NoClaim
 from leakline.weights import Weights
 
 
@@ -52,6 +53,11 @@ class AdaptiveClip(GlobalDP):
         if self.bits_noise != "auto":
             split_budget(self.noise_multiplier, self.bits_noise)
 
+    @property
+    def reach(self) -> Reach:
+        """The bound follows a count of clients."""
+        return "all"
+
     def admit(self, updates: Iterator[Update], turn: Turn) -> Iterator[Update]:
         """Clip each update to the current bound and count who fitted."""
         if self.reading == "paper":
@@ -76,11 +82,9 @@ class AdaptiveClip(GlobalDP):
     def publish(self, change: Weights, cohort: Sequence[Receipt], turn: Turn) -> Weights:
         """Noise the mean for the bound in force, then move the bound."""
         if self.reading == "paper":
-            return self._at_median(change, len(cohort), turn)
+            return self._at_median(change, self.divided(cohort, turn), turn)
         # Nobody may have been sampled: then `admit` never ran.
-        bound, n = float(turn.memory.get("clip", self.clip)), float(len(cohort))
-        if turn.sampled:
-            change, n = change * (n / turn.expected), turn.expected
+        bound, n = float(turn.memory.get("clip", self.clip)), self.divided(cohort, turn)
         bits_std = self._bits_std(turn.expected)
         std = split_budget(self.noise_multiplier, bits_std) * bound / n
         noised = self._covered(change, lambda v: add_gaussian(v, std, turn.noise()))
@@ -95,14 +99,17 @@ class AdaptiveClip(GlobalDP):
     def _at_median(self, change: Weights, clients: float, turn: Turn) -> Weights:
         """Noise for the round's median."""
         bound = float(turn.memory.pop("clip", self.cap))
-        if turn.sampled:
-            change, clients = change * (clients / turn.expected), turn.expected
         std = self.noise_multiplier * bound / clients
         turn.facts.update(noise_std=std, clip=bound)
         return change.like(self._covered(change, lambda v: add_gaussian(v, std, turn.noise())))
 
     def claim(self, federation: Terms, facts: Sequence[Mapping[str, float]] = ()) -> Promises:
-        """As global DP with the same noise multiplier: the bits' share is paid inside it."""
+        """As global DP with the same noise multiplier: the bits' share is paid inside it.
+
+        A client that comes or goes moves the sum of centred bits by 1/2, as `split_budget` has it. One that sends
+        zeros instead of its update still counts, and turns its bit over: under zero-out that costs 3 / (4 sigma_b^2)
+        more, in mu^2.
+        """
         if self.reading == "paper":
             return NoClaim(
                 "the clip bound is the un-noised median of the clients' own norms, and the size of the noise tells it",
@@ -115,7 +122,10 @@ class AdaptiveClip(GlobalDP):
             )
         if problem := unbounded(self, federation):
             return problem
-        return client_level(1 / self.noise_multiplier, federation)
+        mu = 1 / self.noise_multiplier
+        if adjacency_of(self, federation) is Adjacency.ZERO_OUT:
+            mu = math.hypot(mu, math.sqrt(0.75) / self._bits_std(federation.expected()))
+        return client_level(mu, self, federation)
 
     def _bits_std(self, expected: float) -> float:
         return max(expected / 20, self.noise_multiplier) if self.bits_noise == "auto" else self.bits_noise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import ClassVar, Literal, Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 from torch import Tensor, nn
@@ -18,6 +18,8 @@ from leakline.weights import Layout, Weights
 
 Stage = Literal["aggregate", "model"]
 Loss = Callable[[Tensor, Tensor], Tensor]
+Reach = Literal["nothing", "each", "all"]
+Denominator = Literal["expected", "actual"]
 Promises = Promise | tuple[Claim, ...]
 """What a defence may answer: a claim, why there is none, or a claim for each of several units."""
 
@@ -53,6 +55,11 @@ class Terms(Protocol):
     @property
     def defences(self) -> tuple[Defence, ...]:
         """The stack, in order."""
+        ...
+
+    @property
+    def judges(self) -> tuple[str, ...]:
+        """The clients that judge each round's model and say how good it is."""
         ...
 
     @property
@@ -107,8 +114,31 @@ class Defence:
     at: Stage = "aggregate"
     """Where `publish` acts: on the combined change, or on what the server's optimiser made of it."""
 
-    needs_pairs: ClassVar[bool] = False
-    """Whether a round needs at least two clients."""
+    denominator: Denominator | None = None
+    """What the mean is divided by: a public number ("expected"), or as many as came; None: it does not mind."""
+
+    @property
+    def needs_pairs(self) -> bool:
+        """Whether a round needs at least two clients."""
+        return False
+
+    @property
+    def reach(self) -> Reach:
+        """What it does at the server, for the sake of other defences' promises.
+
+        "nothing"  nothing
+        "each"     `admit` changes each update by itself and `publish` the change, by parameters that are public or
+                   learned from what `publish` was shown
+        "all"      anything else: a parameter taken from several updates, a count of clients, a memory of updates
+
+        Unless a defence says otherwise, one that acts at the server, or has clients send several updates, is taken
+        to do the last: no promise stands beside it.
+        """
+        return "nothing" if {"split", "brief", "admit", "publish"}.isdisjoint(self.hooks) else "all"
+
+    def divisor(self, turn: Turn) -> float:
+        """The public number of updates that a mean is taken over, where `denominator` is "expected"."""
+        return turn.expected
 
     @property
     def hooks(self) -> tuple[str, ...]:
@@ -192,7 +222,8 @@ class Defence:
     def claim(self, federation: Terms, facts: Sequence[Mapping[str, float]] = ()) -> Promises:
         """The promise: from the settings alone before round 0, and with the facts of the rounds afterwards.
 
-        A defence that promises different things to different units returns one claim for each, the largest unit
+        A defence answers for itself; whether its promise stands beside the others is for the stack to say. One that
+        promises different things to different units returns one claim for each, the largest unit
         first: whoever looks at one of them only must not take the smaller unit's for the larger one's.
         """
         raise TypeError(f"{type(self).__name__} must say what it promises: return a Claim or a NoClaim")
@@ -202,6 +233,13 @@ def hooks_of(kind: type[Defence]) -> tuple[str, ...]:
     """The hooks that a kind of defence overrides, in the order of the data's path."""
     names = ("shares", "kept", "split", "batches", "gradient", "release", "brief", "admit", "publish")
     return tuple(name for name in names if getattr(kind, name) is not getattr(Defence, name))
+
+
+def beside_updates(federation: Terms) -> tuple[str, ...]:
+    """What leaves a client beside its updates, and so outside any promise about them."""
+    bare = "the number of examples and of steps, and whether a client answered at all"
+    judged = "exact losses and accuracies: clients judge the model of every round on their own test data"
+    return (bare, judged) if federation.judges else (bare,)
 
 
 def splitter(federation: Terms) -> str | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from leakline.defences.base import Defence, Terms
+from leakline.defences.base import Defence, Reach, Terms
 from leakline.defences.global_dp import parameters
 from leakline.messages import Receipt, Turn, Update
 from leakline.privacy import NoClaim
@@ -45,6 +45,11 @@ class DelayedRmsProp(Defence):
             raise ValueError(f"gamma must lie in [0, 1): {self.gamma}")
         if not self.floor > 0 or not self.rate > 0:
             raise ValueError(f"floor and rate must be positive: {self.floor}, {self.rate}")
+
+    @property
+    def reach(self) -> Reach:
+        """Each update is divided by itself; what by, is learned from what `publish` is shown."""
+        return "each"
 
     def admit(self, updates: Iterator[Update], turn: Turn) -> Iterator[Update]:
         """Divide by the square root of the second moment, in its rounds."""

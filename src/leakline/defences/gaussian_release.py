@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from leakline.defences.base import Defence, Terms, splitter
+from leakline.defences.base import Defence, Terms, beside_updates, splitter
 from leakline.mechanisms import add_gaussian, clip_norm
 from leakline.messages import Turn, Update
 from leakline.privacy import Adjacency, Claim, Gaussian, NoClaim, Seat, Unit
@@ -56,5 +56,5 @@ class GaussianRelease(Defence):
             adjacency=Adjacency.REPLACE_ONE,
             observer=Seat.SERVER,
             events=(Gaussian(2 / self.noise_multiplier, times=federation.rounds),),
-            outside=("the number of examples and of steps, and whether a client answered at all",),
+            outside=beside_updates(federation),
         )

@@ -8,7 +8,7 @@ from typing import Literal
 
 import torch
 
-from leakline.defences.base import Defence, Promises, Stage, Terms
+from leakline.defences.base import Defence, Denominator, Promises, Reach, Stage, Terms
 from leakline.mechanisms import add_gaussian, clip_norm, norm_of
 from leakline.messages import Receipt, Turn, Update
 from leakline.privacy import Adjacency, Claim, Gaussian, NoClaim, Seat, Unit
@@ -20,21 +20,29 @@ from leakline.weights import Layout, Weights
 class GlobalDP(Defence):
     """Clip each update, add Gaussian noise to their even mean (McMahan et al. 2018, arXiv:1710.06963, Alg. 1).
 
-    change + N(0, (z C / n)^2 I)        z = noise_multiplier, C = clip, n = clients of the round
+    sum of clip_C(update) / n + N(0, (z C / n)^2 I)        z = noise_multiplier, C = clip, n = clients of a round
+
+    ``denominator = "expected"``: n is the number of clients that a round has on average, whoever answers. Then it is
+    public, and a client that comes or goes moves the result by C / n: the promise is for add-remove, and holds under
+    Poisson sampling and with clients that drop out. ``"actual"``: n is how many answered, as in Flower. Leaving a
+    client out then changes the size of the noise too, so the promise is only for a client that takes part and sends
+    zeros instead (zero-out), and nothing is gained by sampling.
 
     ``at = "aggregate"`` noises the mean before the server's optimiser, which is then post-processing and cannot
     weaken the promise; ``at = "model"`` noises after it, as Flower's wrapper does and paper 000 with it.
     ``buffers = "clear"`` leaves BatchNorm statistics out of clip and noise, as released code often does; it voids
-    the promise. When clients drop out, n is the number that remained, so the promise holds for them too. Under
-    Poisson sampling n is the expected number: the actual one would tell who took part.
+    the promise.
     """
 
     noise_multiplier: float
     clip: float
     at: Stage = "aggregate"
     buffers: Literal["covered", "clear"] = "covered"
+    denominator: Denominator = "expected"
 
     def __post_init__(self) -> None:
+        if self.denominator not in ("expected", "actual"):
+            raise ValueError(f'denominator must be "expected" or "actual": {self.denominator!r}')
         if not self.noise_multiplier >= 0:
             raise ValueError(f"noise_multiplier must not be negative: {self.noise_multiplier}")
         if not self.clip > 0:
@@ -45,6 +53,15 @@ class GlobalDP(Defence):
         """The noise multiplier."""
         return self.noise_multiplier
 
+    @property
+    def reach(self) -> Reach:
+        """Each update is clipped by itself, and the noise has a public size."""
+        return "each"
+
+    def divided(self, cohort: Sequence[Receipt], turn: Turn) -> float:
+        """The n of a round; an empty one under "actual" has the noise of a single client."""
+        return self.divisor(turn) if self.denominator == "expected" else float(max(1, len(cohort)))
+
     def admit(self, updates: Iterator[Update], turn: Turn) -> Iterator[Update]:
         """Clip each update as it arrives."""
         for update in updates:
@@ -52,10 +69,7 @@ class GlobalDP(Defence):
 
     def publish(self, change: Weights, cohort: Sequence[Receipt], turn: Turn) -> Weights:
         """Add noise to the mean."""
-        n = len(cohort)
-        if turn.sampled:
-            change, n = change * (n / turn.expected), turn.expected  # type: ignore[assignment]
-        std = self.noise_multiplier * self.clip / n
+        std = self.noise_multiplier * self.clip / self.divided(cohort, turn)
         turn.facts["noise_std"] = std
         return change.like(self._covered(change, lambda v: add_gaussian(v, std, turn.noise())))
 
@@ -65,7 +79,7 @@ class GlobalDP(Defence):
             return NoClaim("no noise is added (noise multiplier 0)", "set noise_multiplier above 0")
         if problem := unbounded(self, federation):
             return problem
-        return client_level(1 / self.noise_multiplier, federation)
+        return client_level(1 / self.noise_multiplier, self, federation)
 
     def norm(self, change: Weights) -> float:
         """Length of the covered part of a change: what is held against the clip bound."""
@@ -85,31 +99,46 @@ def parameters(layout: Layout) -> int:
     return sum(entry.size for entry in layout.entries if not entry.buffer)
 
 
-def client_level(mu: float, federation: Terms, unit: Unit = Unit.CLIENT, more: Sequence[str] = ()) -> Claim:
+def adjacency_of(defence: GlobalDP, federation: Terms) -> Adjacency:
+    """Add-remove where n is public and nobody takes an absent client's place; otherwise zero-out."""
+    fixed = federation.cohort.sampling == "fixed" or defence.denominator == "actual"
+    return Adjacency.ZERO_OUT if fixed else Adjacency.ADD_REMOVE
+
+
+def client_level(
+    mu: float, defence: GlobalDP, federation: Terms, unit: Unit = Unit.CLIENT, more: Sequence[str] = (),
+    bare: Sequence[str] = (),
+) -> Claim:  # fmt: skip
     """The claim of a Gaussian release per round of something that one client moves by mu standard deviations.
 
     For a sub-client no sampling is counted: its client's other parts come and go with it, and may show that it came.
     """
-    cohort = federation.cohort
-    rate = cohort.participation if cohort.sampling == "poisson" and unit is Unit.CLIENT else 1.0
-    assumptions = [
-        "the server is trusted: it sees every update before the noise",
-        "the number of clients in a round may be known",
-        *more,
-    ]
+    cohort, adjacency = federation.cohort, adjacency_of(defence, federation)
+    counted = cohort.sampling == "poisson" and unit is Unit.CLIENT and adjacency is Adjacency.ADD_REMOVE
+    assumptions = ["the server is trusted: it sees every update before the noise", *more]
+    if counted:
+        assumptions.append(
+            "who takes part in a round, and how many, stays secret: what the server stores (rounds.jsonl) names them"
+        )
+    elif adjacency is Adjacency.ADD_REMOVE:
+        assumptions.append(f"a mean is over {federation.expected():g} clients, a public number, whoever answers")
+    else:
+        assumptions.append("a client takes part either way, with its update or with zeros; the number may be known")
     if cohort.sampling == "fixed":
         assumptions.append("cohorts of fixed size: no amplification by sampling is claimed")
     if federation.strategy.warm_start:
         assumptions.append("the server's own validation data, used for the initial model, are not covered")
     return Claim(
         unit=unit,
-        adjacency=Adjacency.ADD_REMOVE,
+        adjacency=adjacency,
         observer=Seat.CLIENT,
-        events=(Gaussian(mu, times=federation.rounds, rate=rate),),
+        events=(Gaussian(mu, times=federation.rounds, rate=cohort.participation if counted else 1.0),),
         assumptions=tuple(assumptions),
         outside=(
             "figures published beside the model (losses, accuracies)",
             "choosing settings or a round by test results",
+            "that a run ended because too few clients answered",
+            *bare,
         ),
     )
 
@@ -138,27 +167,4 @@ def unbounded(defence: GlobalDP, federation: Terms) -> NoClaim | None:
             f"BatchNorm statistics leave un-noised ({federation.wire.buffers[0]}, ...)",
             'set buffers = "covered", or keep them at home with fedbn',
         )
-    return _disturbed(defence, federation.defences)
-
-
-def _disturbed(defence: GlobalDP, stack: tuple[Defence, ...]) -> NoClaim | None:
-    """Why another defence of the stack undoes the clip or goes round the noise, or None."""
-    place = stack.index(defence)
-    for other in stack[:place] + stack[place + 1 :]:
-        if "split" in other.hooks:
-            return NoClaim(
-                f"{type(other).__name__} makes a client send several updates a round, each clipped by itself",
-                f"leave {type(defence).__name__} out: {type(other).__name__} clips and adds noise",
-            )
-        if defence.at == "model" and other.at == "aggregate" and "publish" in other.hooks:
-            return NoClaim(
-                f"{type(other).__name__} sees the combined change before the noise and may carry it into later rounds",
-                'set at = "aggregate", and put it first in the stack',
-            )
-    for other in stack[place + 1 :]:
-        if "admit" in other.hooks:
-            return NoClaim(
-                f"{type(other).__name__} changes the updates after they were clipped",
-                f"put {type(defence).__name__} last in the stack",
-            )
     return None

@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from leakline.defences.base import Promises, Stage, Terms
+from leakline.defences.base import Promises, Reach, Stage, Terms
 from leakline.defences.global_dp import GlobalDP, client_level, unbounded
 from leakline.errors import StackError
 from leakline.mechanisms import (
@@ -36,6 +36,7 @@ DELTA = 1e-5
 """The delta at which figures beside a `NoClaim` are printed: it has none of its own."""
 PARTS = "parts"
 """The note that tells clients v."""
+FIGURES = "figures of a round from values before noise: noise_level, diversity, ratio, cosine_spread"
 RULES = ("public", "paper", "code")
 
 
@@ -117,6 +118,15 @@ class Intermediaries(GlobalDP):
             return min(public_parts(self.noise_multiplier, values, clients), self.most)
         return self.start
 
+    @property
+    def reach(self) -> Reach:
+        """Clients send several updates."""
+        return "all"
+
+    def divisor(self, turn: Turn) -> float:
+        """So many sub-clients has a round on average."""
+        return turn.expected * self._asked(turn)
+
     def _asked(self, turn: Turn) -> int:
         """How many parts this round has."""
         return int(turn.memory.get("parts", self._first(turn.expected, turn.values)))
@@ -162,11 +172,9 @@ class Intermediaries(GlobalDP):
 
     def publish(self, change: Weights, cohort: Sequence[Receipt], turn: Turn) -> Weights:
         """Noise the mean over sub-clients, and choose the next v."""
-        parts, n = self._asked(turn), float(len(cohort))
+        parts, n = self._asked(turn), self.divided(cohort, turn)
         bound = float(turn.memory.pop("clip", self.clip))  # nobody may have been sampled: then `admit` never ran
         norms, rows = turn.memory.pop("norms", 0.0), turn.memory.pop("rows", None)
-        if turn.sampled:
-            change, n = change * (n / (turn.expected * parts)), turn.expected * parts
         std = self.noise_multiplier * bound / n
         noised = change.like(self._covered(change, lambda v: add_gaussian(v, std, turn.noise())))
         turn.facts.update(noise_std=std, clip=bound, parts=float(parts), sub_clients=float(len(cohort)))
@@ -207,8 +215,8 @@ class Intermediaries(GlobalDP):
         whole = f"a client sends up to {parts} updates, each of length C: {parts} times what a sub-client may tell"
         deal = f"images are dealt once into {parts} parts, and one part is the unit: the client has its own promise"
         return (
-            client_level(parts / z, federation, Unit.CLIENT, [whole]),
-            client_level(1 / z, federation, Unit.SUB_CLIENT, [deal]),
+            client_level(parts / z, self, federation, Unit.CLIENT, [whole], [FIGURES]),
+            client_level(1 / z, self, federation, Unit.SUB_CLIENT, [deal], [FIGURES]),
         )
 
     def _instead(self, federation: Terms, facts: Sequence[Mapping[str, float]]) -> str:

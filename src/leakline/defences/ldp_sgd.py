@@ -8,7 +8,7 @@ from typing import Literal
 
 import torch
 
-from leakline.defences.base import Defence, Law, Terms, splitter
+from leakline.defences.base import Defence, Law, Promises, Reach, Terms, beside_updates, splitter
 from leakline.mechanisms.sphere import printed_scale, project_ball, sphere_report, unbiased_scale
 from leakline.messages import Receipt, Turn, Update
 from leakline.privacy import Adjacency, Claim, NoClaim, Pure, Seat, Unit
@@ -47,6 +47,11 @@ class LdpSgd(Defence):
         return tuple(hook for hook in super().hooks if self.radius or hook != "publish")
 
     @property
+    def reach(self) -> Reach:
+        """The ball moves the model, by what has been published of it."""
+        return "each" if self.radius else "nothing"
+
+    @property
     def law(self) -> Law:
         """A random direction: see `leakline.mechanisms.sphere`."""
         return self
@@ -71,10 +76,10 @@ class LdpSgd(Defence):
         scale = unbiased_scale if self.reading == "sound" else printed_scale
         return scale(size, self.clip, self.epsilon)
 
-    def claim(self, federation: Terms, facts: Sequence[Mapping[str, float]] = ()) -> Claim | NoClaim:
-        """Pure epsilon per report, against the server itself; a client's reports add up."""
+    def claim(self, federation: Terms, facts: Sequence[Mapping[str, float]] = ()) -> Promises:
+        """Against the server itself: pure epsilon for one report, and for a client as many times that as rounds."""
         steps = most_steps(federation)
-        assumptions = ["a client sends one report a round; its reports compose: rounds x epsilon"]
+        assumptions = ["a client sends one report a round"]
         if steps > 1:
             assumptions.append(
                 f"up to {steps} local steps: what is reported is the whole local update, not one gradient as in "
@@ -84,14 +89,15 @@ class LdpSgd(Defence):
             return NoClaim(
                 f"{other} makes a client send several reports a round", f"every single report is {self.epsilon:g}-DP"
             )
-        return Claim(
-            unit=Unit.REPORT,
+        whole = Claim(
+            unit=Unit.CLIENT,
             adjacency=Adjacency.REPLACE_ONE,
             observer=Seat.SERVER,
             events=(Pure(self.epsilon, times=federation.rounds),),
             assumptions=tuple(assumptions),
-            outside=("the number of examples and of steps, and whether a client answered at all",),
+            outside=beside_updates(federation),
         )
+        return whole, replace(whole, unit=Unit.REPORT, events=(Pure(self.epsilon),))
 
 
 def most_steps(federation: Terms) -> int:

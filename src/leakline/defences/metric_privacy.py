@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Literal
 
-from leakline.defences.base import Promises, Stage, Terms
+from leakline.defences.base import Promises, Reach, Stage, Terms
 from leakline.defences.global_dp import GlobalDP, client_level, unbounded
 from leakline.errors import ClientLost, StackError
 from leakline.mechanisms import add_gaussian, metric_std, spread
@@ -26,7 +26,7 @@ DELTA = 1e-5
 class MetricPrivacy(GlobalDP):
     """Clip each update, divide global DP's noise by the largest distance between clients (paper 000, Sec. 6).
 
-    change + N(0, (z C / (n d))^2 I)       z = noise_multiplier, C = clip, n = clients of the round
+    change + N(0, (z C / (n d))^2 I)       z = noise_multiplier, C = clip, n as in global DP
     d = max over pairs of the mean over layers of ||w_i[l] - w_j[l]||_F       every array counts as a layer
 
     d > 1 means *less* noise than global DP with the same z (the paper's text says more; its formula and its code
@@ -38,13 +38,14 @@ class MetricPrivacy(GlobalDP):
     the people it protects, and falls when one of them stands out. ``distance`` puts a public constant in the place
     of d; the mechanism is then global DP with multiplier z / distance and promises exactly that.
 
+    A sampled round with fewer than two clients has no distance, and so no noise: its change is not published.
+
     What ``buffers = "clear"`` leaves out of clip and noise is left out of the distance too.
     """
 
     at: Stage = field(init=False, default="aggregate")
     reading: Literal["paper", "sound"] = "sound"
     distance: float | Literal["measured"] = "measured"
-    needs_pairs: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -53,6 +54,16 @@ class MetricPrivacy(GlobalDP):
         if self.distance != "measured" and not 0 < self.distance < math.inf:
             raise ValueError(f'distance must be "measured" or a positive number: {self.distance!r}')
         object.__setattr__(self, "at", "model" if self.reading == "paper" else "aggregate")
+
+    @property
+    def needs_pairs(self) -> bool:
+        """Whether there is a distance to be measured."""
+        return self.distance == "measured"
+
+    @property
+    def reach(self) -> Reach:
+        """A measured distance is one of all updates."""
+        return "all" if self.distance == "measured" else "each"
 
     def check(self, federation: Terms) -> None:
         """Refuse clients that hold the same examples: nothing but chance would lie between them."""
@@ -68,28 +79,24 @@ class MetricPrivacy(GlobalDP):
     def admit(self, updates: Iterator[Update], turn: Turn) -> Iterator[Update]:
         """Clip each update; measure how far apart they are, before (paper) or after (sound)."""
         if self.distance != "measured":
-            turn.memory["distance"] = float(self.distance)
             yield from super().admit(updates, turn)
             return
         turn.memory.pop("distance", None)
         if self.reading == "paper":
             held = list(updates)
-            turn.memory["distance"] = self._spread(held, turn)
+            self._measure(held, turn)
             yield from super().admit(iter(held), turn)
         else:
             held = list(super().admit(updates, turn))
-            turn.memory["distance"] = self._spread(held, turn)
+            self._measure(held, turn)
             yield from held
 
     def publish(self, change: Weights, cohort: Sequence[Receipt], turn: Turn) -> Weights:
         """Add noise whose size was set by the round's distance."""
-        if "distance" not in turn.memory:  # an empty Poisson sample: nobody was there to be measured
-            raise _no_pair(0, turn)
-        distance = float(turn.memory.pop("distance"))
-        n = float(len(cohort))
-        if turn.sampled:
-            change, n = change * (n / turn.expected), turn.expected
-        std = metric_std(self.noise_multiplier, self.clip, n, distance)
+        distance = turn.memory.pop("distance", None) if self.distance == "measured" else self.distance
+        if distance is None:
+            return Weights.zeros(change.layout)
+        std = metric_std(self.noise_multiplier, self.clip, self.divided(cohort, turn), distance)
         turn.facts.update(noise_std=std, distance=distance)
         return change.like(self._covered(change, lambda v: add_gaussian(v, std, turn.noise())))
 
@@ -99,7 +106,7 @@ class MetricPrivacy(GlobalDP):
             return NoClaim("no noise is added (noise multiplier 0)", "set noise_multiplier above 0")
         problem = unbounded(self, federation)
         if self.distance != "measured":
-            return problem or client_level(self.distance / self.noise_multiplier, federation)
+            return problem or client_level(self.distance / self.noise_multiplier, self, federation)
         where = "before clipping, so that one client can make it as large as it likes"
         if self.reading == "sound":
             where = f"after clipping (at most {self.most(federation.wire):.3g})"
@@ -142,9 +149,9 @@ class MetricPrivacy(GlobalDP):
             f"(delta = {DELTA:g}, {rounds} round{'s' if rounds > 1 else ''}), and adds d times as much noise"
         )
 
-    def _spread(self, updates: Sequence[Update], turn: Turn) -> float:
+    def _measure(self, updates: Sequence[Update], turn: Turn) -> None:
         if len(updates) < 2:
-            raise _no_pair(len(updates), turn)
+            return
         layout = self._compared(updates[0].delta.layout)
         rows = [update.delta.vector for update in updates]
         distance = spread(rows, layout)
@@ -156,18 +163,10 @@ class MetricPrivacy(GlobalDP):
                 f"round {turn.round}; nothing was published",
                 "give the clients data of their own, use global-dp, or a public constant: distance = 1.5",
             )
-        return distance
+        turn.memory["distance"] = distance
 
     def _compared(self, layout: Layout) -> Layout:
         """The arrays that count as layers (parameters lie before buffers, so slices agree)."""
         if self.buffers == "covered":
             return layout
         return Layout(tuple(entry for entry in layout.entries if not entry.buffer))
-
-
-def _no_pair(clients: int, turn: Turn) -> ClientLost:
-    return ClientLost(
-        f"metric privacy needs the distance between clients, and this round has {clients}",
-        f"round {turn.round}; nothing was published",
-        'use two clients or more in every round (sampling = "full")',
-    )
