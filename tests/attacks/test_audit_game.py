@@ -282,7 +282,7 @@ def test_a_promise_is_not_held_against_another_seat() -> None:
     found = play([GlobalDP(1.0, 1.0)], 4_000, seat="server")
     assert found.findings[0].low == math.inf  # the server sees bare updates
     assert not found.broken  # and was never promised anything
-    assert "seen by the server" in found.card.measured[0].measure
+    assert "seen by the server" in found.card.measured[0].label
 
 
 def test_a_gaussian_that_claims_little_is_caught_by_a_plain_function_too() -> None:
