@@ -113,7 +113,7 @@ MEASURES: dict[str, Measure] = {
                 better="lower", shown_as="bound"),
         Measure("mu", "Proven lower bound on mu: how many standard deviations two cases lie apart.", low=0.0,
                 better="lower", shown_as="bound"),
-        _leak(VERDICT, "What an audit says in words: 1 is a broken promise, 0.5 a suspicion, 0 a claim it cannot test."),
+        _leak(VERDICT, "What an audit says: 1 is a broken promise, 0.5 a suspicion, 0 a claim that it cannot test."),
         Measure("estimated-epsilon", "Epsilon estimated as paper 002 does, biased upwards; its low end is proven.",
                 better="lower", chance=0.0),
     )

@@ -15,7 +15,7 @@ from leakline.defences import DelayedRmsProp, Intermediaries
 from leakline.privacy import Claim
 from leakline.strategies import MENU as STRATEGIES
 
-LEAN = {"noise": "seeded", "buffers": False, "clients": 2}
+LEAN = {"noise": "seeded", "buffers": False, "clients": 2, "wide": False}
 """Two clients are enough for a game, and there is none about buffers or a third client that drops out."""
 
 

@@ -40,6 +40,8 @@ def audit(
     delta: Annotated[float, typer.Option(help="For bounds that need one.")] = 1e-5,
     out_dir: Annotated[Path | None, typer.Option("--out", help="A study's results (default: runs/NAME).")] = None,
     preset: Annotated[str, typer.Option(help="A study's preset.")] = "",
+    explain: Annotated[bool, typer.Option(help="Which games, against which claim, and what they could find.")] = False,
+    narrow: Annotated[bool, typer.Option(help="The canary's games alone, without the wide look.")] = False,
     as_json: JsonOption = False,
     fail_if: FailIf = [],  # noqa: B006
 ) -> None:
@@ -60,11 +62,11 @@ def audit(
     cards: list[Card]
     try:
         if target in MENU:
-            cards, plain = _defence(target, context.args, adversary, who, rounds, trials, confidence, delta)
+            cards, plain = _defence(target, context.args, adversary, who, rounds, trials, confidence, delta, not narrow)
         else:
             if context.args:
                 raise LeaklineError(f"unknown option {context.args[0]}", fix="settings go with a defence's name only")
-            cards, plain = _study(target, preset, out_dir, who, trials, confidence, delta)
+            cards, plain = _study(target, preset, out_dir, who, trials, confidence, delta, not narrow)
     except ValueError as error:
         raise LeaklineError(str(error), "audit") from error
     if as_json:
@@ -72,6 +74,8 @@ def audit(
     else:
         for card in cards:
             print_card(card)
+        for line in plain.get("explained", ()) if explain else ():
+            out.print(line, highlight=False, markup=False)
     if any(card.broken for card in cards):
         err.print("a measured bound exceeds its promise: a bug, or an assumption that does not hold")
         raise typer.Exit(3)
@@ -80,7 +84,7 @@ def audit(
 
 def _defence(
     name: str, options: Sequence[str], adversary: str, seat: Seat, rounds: int,
-    trials: int, confidence: float, delta: float,
+    trials: int, confidence: float, delta: float, wide: bool,
 ) -> tuple[list[Card], Any]:  # fmt: skip
     from leakline.attacks.audit import audit as play
     from leakline.defences import MENU
@@ -92,7 +96,7 @@ def _defence(
         raise LeaklineError(mistakes.text(), fix="`leakline list defences` shows what each can be given")
     audited = play(
         built, adversary=adversary.split(","), seat=seat, rounds=rounds, trials=trials, confidence=confidence,
-        delta=delta, title=f"{name} {' '.join(options)}".strip(),
+        delta=delta, title=f"{name} {' '.join(options)}".strip(), wide=wide,
     )  # fmt: skip
     return [audited.card], audited.as_dict()
 
@@ -107,7 +111,7 @@ def _settings(options: Sequence[str]) -> dict[str, Any]:
 
 def _study(
     target: str, preset: str, out_dir: Path | None, seat: Seat, trials: int,
-    confidence: float, delta: float,
+    confidence: float, delta: float, wide: bool,
 ) -> tuple[list[Card], Any]:  # fmt: skip
     """Every finished cell gets the measured half of its card; a cell that was not run is named and left alone."""
     import torch
@@ -126,7 +130,7 @@ def _study(
         target, out_dir = str(given / "study.toml"), given
     study = load(target, preset)
     root = out_dir if out_dir is not None else Path("runs") / study.name
-    audits = {"audit": Audit(trials, confidence, seat, delta)}
+    audits = {"audit": Audit(trials, confidence, seat, delta, wide)}
     store, cards, missing = Store(root), [], 0
     measures = store.measures().values() if store.exists else ()
     for cell in study.cells:

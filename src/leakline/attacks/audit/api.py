@@ -43,6 +43,20 @@ class Audited:
         """Bounds that exceed their promise; empty for an implementation that keeps it."""
         return self.card.broken
 
+    def explain(self) -> list[str]:
+        """Which games were played against which claim, and what they could have found."""
+        lines = []
+        for f in self.findings:
+            asked = f.question
+            if asked.trouble or not math.isfinite(asked.promised):
+                continue
+            least = f"; from {f.smallest:.3g} on it would have been found 9 of 10 times" if f.smallest < 1e9 else ""
+            lines.append(
+                f"{asked.defence}, {asked.unit}, seen by the {asked.seat}: {asked.situation}, {f.trials} trials, "
+                f"{f.quantity} of one release >= {f.low:.3g} of {asked.promised:.3g}{least}"
+            )
+        return lines + [str(remark) for remark in self.remarks]
+
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON; infinite numbers as the word."""
         rows = [
@@ -58,6 +72,7 @@ class Audited:
         return {
             "findings": [plain(row) for row in rows],
             "remarks": [plain(asdict(remark)) for remark in self.remarks],
+            "explained": self.explain(),
             "broken": list(self.broken),
             "card": plain(self.card.as_dict()),
         }

@@ -8,13 +8,16 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-from scipy.special import betainc
+from scipy.special import betainc, ndtr
 
 from leakline.attacks.audit.questions import Question
 from leakline.leakage.epsilon import (
+    EpsilonBound,
     ErrorCounts,
+    MuBound,
     ceiling,
     count_errors,
+    lower_bound,
     lower_bound_from_scores,
     mu_bound,
     point_epsilon,
@@ -60,6 +63,27 @@ class Finding:
             f"{self.method} at {100 * self.confidence:.4g} %" + (f", delta {self.delta:g}" if self.delta else "")
         )
         return "; ".join(parts)
+
+    @property
+    def smallest(self) -> float:
+        """The smallest mu (or pure epsilon) of one release that these trials contradict the promise by, 9 of 10 times.
+
+        Both error rates are taken 1.28 / sqrt(2) standard deviations worse than they are on average.
+        """
+        asked, n = self.question, self.trials // 2
+        if asked.kind not in ("mu", "pure") or not math.isfinite(asked.promised) or n < 2:
+            return math.inf
+        for step in range(1, 400):
+            true = asked.promised * (1 + step / 100)
+            rate = float(ndtr(-true / 2)) if asked.kind == "mu" else 1 / (1 + math.exp(min(true, 700.0)))
+            errors = min(n, math.ceil(n * rate + 1.2816 * math.sqrt(n * rate * (1 - rate) / 2)))
+            counts = ErrorCounts(errors, n, errors, n)
+            bound: MuBound | EpsilonBound = mu_bound(counts, self.confidence)
+            if asked.kind == "pure":
+                bound = lower_bound(counts, 0.0, self.confidence)
+            if bound.low > asked.promised:
+                return true
+        return math.inf
 
     def reading(self, by: str = "audit") -> Reading:
         """As a line of a card. The unit is that of the promise only where the seat is."""

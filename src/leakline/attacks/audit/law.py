@@ -167,5 +167,6 @@ def size_follows(few: FloatArray, many: FloatArray) -> Departure | None:
     if far <= FAR:
         return None
     return Departure(
-        f"the size of the noise tells how many clients came: {np.sqrt(low / high):.3g} times where only one did", True
+        f"the size of the noise tells how many clients came: {np.sqrt(low / high):.3g} times its size where few did",
+        True,
     )

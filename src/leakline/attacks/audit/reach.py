@@ -47,6 +47,11 @@ class Reach:
         """For one release: sqrt(rounds) of them compose."""
         return self.low / math.sqrt(self.rounds)
 
+    @property
+    def blur(self) -> float:
+        """By how much the uncertain size of the noise lowers the bound."""
+        return self.point / self.low if 0 < self.low < math.inf else 1.0
+
 
 @dataclass(frozen=True)
 class Shift:

@@ -122,6 +122,10 @@ class _Look:
             yield from self._examine(scene, fewer, short, quiet=True)
             if sampled and (told := size_follows(fewer.values, noise.values)):
                 yield self._remark("BROKEN", told.text)
+        if sampled:
+            nobody = _noise(replace(session, rounds=2, attending=0), SESSIONS // 3, away=True)
+            if told := size_follows(nobody.values, noise.values):
+                yield self._remark("BROKEN", f"{told.text}, and where nobody came")
 
     def _records(self) -> Iterator[Remark]:
         bench = steep_bench(self.federation, self.federation.noise)
@@ -185,7 +189,8 @@ class _Look:
         yield self._remark(
             "LOOKED",
             f"{len(canaries)} canaries over {session.rounds} rounds, {len(noise.values)} sessions of noise alone: "
-            f"at most {best.point / math.sqrt(best.rounds):.3g} of {self._mu:.3g} a release",
+            f"at most {best.point / math.sqrt(best.rounds):.3g} of {self._mu:.3g} a release; "
+            f"{self._mu * MARGIN * best.blur:.3g} along the same way would have shown",
             best.of_one,
             self._mu,
         )
@@ -222,9 +227,11 @@ class _Look:
                 yield self._remark("BROKEN", f"the figure {figure!r} leaves with the report, without noise")
 
 
-def _noise(session: Session, count: int) -> Noise:
-    away = torch.zeros(session.rounds, session.values) if not isinstance(session, RecordSession) else None
-    seen = [session.see(away, 10_000 + i, quiet=True).double().numpy() for i in range(count)]
+def _noise(session: Session, count: int, away: bool = False) -> Noise:
+    """Noise alone; ``away``: the target is not even there."""
+    away = away or isinstance(session, RecordSession)
+    nothing = None if away else torch.zeros(session.rounds, session.values)
+    seen = [session.see(nothing, 10_000 + i, quiet=True).double().numpy() for i in range(count)]
     return Noise(np.stack(seen), alike=False)
 
 
