@@ -48,18 +48,19 @@ def test_normal_noise_departs_from_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "says"),
+    ("spoil", "says", "certain"),
     [
-        (lambda x: np.clip(x, -2, 2), "not normal"),
-        (lambda x: x * np.where(np.arange(len(x)) % 20 == 0, 0.0, 1.0)[:, None, None], "first round"),
-        (lambda x: np.concatenate([x[:, :3], -x[:, :3]], axis=1), "other sign"),
-        (lambda x: np.repeat(x[:, :, :5], 6, axis=2), "is the same between values"),
-        (lambda x: x * np.array([1, 1, 1, 1, 0, 1.0])[:, None], "round 4 leaves without noise"),
+        (lambda x: np.clip(x, -2, 2), "not normal", True),
+        # A mask that anybody may know does this to sound noise, too: a suspicion, until a canary confirms it.
+        (lambda x: x * np.where(np.arange(len(x)) % 20 == 0, 0.0, 1.0)[:, None, None], "first round", False),
+        (lambda x: np.concatenate([x[:, :3], -x[:, :3]], axis=1), "other sign", True),
+        (lambda x: np.repeat(x[:, :, :5], 6, axis=2), "is the same between values", True),
+        (lambda x: x * np.array([1, 1, 1, 1, 0, 1.0])[:, None], "round 4 leaves without noise", True),
     ],
 )
-def test_spoilt_noise_is_named(spoil, says: str) -> None:  # type: ignore[no-untyped-def]
+def test_spoilt_noise_is_named(spoil, says: str, certain: bool) -> None:  # type: ignore[no-untyped-def]
     noise = spoil(np.random.default_rng(1).standard_normal((600, 6, 30)))
-    assert any(says in departure.text and departure.certain for departure in departures(noise))
+    assert any(says in departure.text and departure.certain == certain for departure in departures(noise))
 
 
 def test_correlated_noise_is_a_suspicion_only() -> None:

@@ -11,7 +11,6 @@ from typing import ClassVar
 
 import pytest
 import torch
-from leakline.results.pooled import pool
 
 import tiny
 from leakline.attacks import Attack, Challenge
@@ -23,7 +22,7 @@ from leakline.measures import MEASURES, Measure
 from leakline.messages import Round
 from leakline.privacy import Seat
 from leakline.readings import Reading
-from leakline.results.stored import read_study
+from leakline.results import read
 from leakline.runtimes.local import LocalTransport
 from leakline.strategies import MENU
 from leakline.study.carded import card_of
@@ -169,11 +168,11 @@ def test_a_measure_from_outside_travels_with_the_store(tmp_path):
     study = Study("pins", grid(tiny.federation(rounds=1), seed=[0, 1]), {"pins": Pins()})
     outcomes = list(run_study(study, tmp_path, workers=1))
     assert Store(tmp_path).measures() == {"guessed-pins": Pins.measures[0]}
-    found = read_study(tmp_path)
+    found = read(tmp_path)
     assert found.measure("guessed-pins").better == "lower"
     assert found.measure("tries").better == "higher"  # nobody describes it
     assert found.measure("auc") == MEASURES["auc"]
-    (leak, _) = pool(found).settings[0].leaks
+    (leak, _) = found.settings[0].leaks
     assert (leak.measure, leak.chance, leak.better) == ("guessed-pins", 0.5, "lower")
     card = card_of(outcomes[0].run, measures=Pins.measures)
     assert [text for label, text in card.rows() if label == "attack"] == [

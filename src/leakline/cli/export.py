@@ -26,23 +26,22 @@ def export(
     """A table or figure of a run in the form that a paper, a sheet or a script takes."""
     from leakline.results import read
 
-    results = read(directory)
     if figure:
         from leakline.report.charts.menu import save
 
-        for path in save(results, figure, output or Path("."), "svg" if form == "markdown" else form):
+        for path in save(read(directory), figure, output or Path("."), "svg" if form == "markdown" else form):
             out.print(str(path))
         return
     from leakline.report.tables.menu import every_table, render, save_all
 
     tables = every_table()
-
+    if table not in ("all", *tables):
+        raise LeaklineError(f"there is no table {table!r}", fix=f"one of: {', '.join(sorted(tables))}")
+    results = read(directory)
     if table == "all":
         for path in save_all(results, form, output or Path(".")):
             out.print(str(path))
         return
-    if table not in tables:
-        raise LeaklineError(f"there is no table {table!r}", fix=f"one of: {', '.join(sorted(tables))}")
     rendered = render(tables[table](results), form)
     if isinstance(rendered, bytes) and output is None:
         raise LeaklineError(f"{form} is not text", fix="give a file: -o table.parquet")

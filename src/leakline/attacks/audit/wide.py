@@ -198,8 +198,7 @@ class _Look:
     @property
     def _alone(self) -> bool:
         """Whether nothing else in the stack may have changed the noise after it was added."""
-        others = [d for d in self.federation.defences if not self.name.startswith(type(d).__name__)]
-        return not any("publish" in d.hooks for d in others)
+        return len(self.federation.stack.using("publish").defences) < 2
 
     def _confirm(self, session: Session, canary: Canary) -> Iterator[Remark]:
         """Fresh sessions of both worlds, judged by a learned rule."""
