@@ -1,24 +1,26 @@
-"""Frames and summaries: against closed forms, and against what the store's lines say."""
+"""Results, frames and queries: against closed forms, and against what the store's lines say."""
 
 from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from scipy import stats
 
 from leakline.errors import StoreError
-from leakline.results import read
+from leakline.readings import Reading
+from leakline.results import Cell, Results, read
+from leakline.results.cell import FINISHED
 from leakline.results.estimate import estimate
-from leakline.results.frame import summary
 
 
-def frame(rows):
-    base = {"scenario": "", "by": "utility", "client": None, "run": "r", "status": "finished", "label": "accuracy"}
-    return pd.DataFrame([{**base, **row} for row in rows])
+def made_by_hand(*cells):
+    """Results of cells given as (seed, status, readings)."""
+    made = (Cell({"seed": seed}, f"r{seed}", status, readings=tuple(readings)) for seed, status, readings in cells)
+    return Results(Path(), "hand", "", 0.0, (), "", tuple(made))
 
 
 def test_estimate_is_the_t_interval():
@@ -37,40 +39,27 @@ def test_one_value_has_no_spread_and_none_is_none():
 
 
 def test_last_rounds_are_averaged_before_seeds():
-    rng = np.random.default_rng(0)
-    values = rng.random((3, 12))
-    rows = [
-        {"strategy": "a", "defence": "d", "seed": s, "round": r, "value": values[s, r], "run": f"r{s}"}
-        for s in range(3)
-        for r in range(12)
-    ]
-    row = summary(frame(rows), "accuracy", last=5).iloc[0]
+    values = np.random.default_rng(0).random((3, 12))
+    runs = [(s, FINISHED, [Reading("accuracy", values[s, r], round=r) for r in range(12)]) for s in range(3)]
+    found = made_by_hand(*runs).where(measure="accuracy").last(5).over_seeds()
     per_seed = values[:, -5:].mean(1)
-    assert row["mean"] == pytest.approx(per_seed.mean())
-    assert row["sd"] == pytest.approx(per_seed.std(ddof=1))
-    assert row["rounds_sd"] == pytest.approx(values[:, -5:].std(1, ddof=1).mean())
-    assert row["seeds"] == 3
-    with pytest.raises(ValueError, match="0"):
-        summary(frame(rows), "accuracy", last=0)
+    assert found.mean == pytest.approx(per_seed.mean())
+    assert found.sd == pytest.approx(per_seed.std(ddof=1))
+    assert found.seeds == 3
 
 
 def test_clients_are_averaged_unless_the_whole_was_measured():
-    rows = [
-        {"strategy": "a", "defence": "d", "seed": 0, "round": 0, "value": v, "client": c}
-        for c, v in (("x", 0.2), ("y", 0.6))
-    ]
-    assert summary(frame(rows), "accuracy")["mean"].item() == pytest.approx(0.4)
-    rows.append({"strategy": "a", "defence": "d", "seed": 0, "round": 0, "value": 0.9})
-    assert summary(frame(rows), "accuracy")["mean"].item() == 0.9
+    readings = [Reading("accuracy", v, round=0, client=c) for c, v in (("x", 0.2), ("y", 0.6))]
+    assert made_by_hand((0, FINISHED, readings)).whole().over_seeds().mean == pytest.approx(0.4)
+    readings.append(Reading("accuracy", 0.9, round=0))
+    assert made_by_hand((0, FINISHED, readings)).whole().over_seeds().mean == 0.9
 
 
 def test_unfinished_runs_do_not_count():
-    rows = [
-        {"strategy": "a", "defence": "d", "seed": s, "round": 0, "value": v, "status": status, "run": f"r{s}"}
-        for s, v, status in ((0, 0.9, "finished"), (1, 0.1, "failed"))
-    ]
-    assert summary(frame(rows), "accuracy")["mean"].item() == 0.9
-    assert summary(frame(rows), "dice").empty
+    runs = [(s, status, [Reading("accuracy", v, round=0)]) for s, v, status in ((0, 0.9, FINISHED), (1, 0.1, "failed"))]
+    assert made_by_hand(*runs).finished.where(measure="accuracy").over_seeds().mean == 0.9
+    assert made_by_hand(*runs).finished.where(measure="dice").over_seeds() is None
+    assert [s.utility.mean for s in made_by_hand(*runs).settings] == [0.9]
 
 
 def test_results_hold_every_line_of_the_store(made):
@@ -85,8 +74,8 @@ def test_results_hold_every_line_of_the_store(made):
     assert sorted(found["value"]) == pytest.approx(sorted(line["value"] for line in lines))
     assert set(found["defence"]) == {"none", "global-dp"}
     assert set(found["by"]) == {"utility", "loss-threshold"}
-    leak = summary(found, "loss-threshold.auc", by=["defence"])
-    assert list(leak["seeds"]) == [2, 2]
+    leaks = read(made).where(attack="loss-threshold", measure="auc").by("defence").values()
+    assert [some.over_seeds().seeds for some in leaks] == [2, 2]
     assert read(made).missing == []
 
 

@@ -165,12 +165,12 @@ def whole(readings: Sequence[Reading]) -> list[Reading]:
     return [r for r in readings if r.client is None] or list(readings)
 
 
-def last(readings: Sequence[Reading]) -> list[Reading]:
-    """Those of the last round of each measure; what belongs to no round is before all rounds."""
+def last(readings: Sequence[Reading], rounds: int = 1) -> list[Reading]:
+    """Those of the last rounds of each measure; what belongs to no round is before all rounds."""
     ends: dict[tuple[str, str], int] = {}
     for r in readings:
         ends[r.by, r.measure] = max(ends.get((r.by, r.measure), -1), _round(r))
-    return [r for r in readings if _round(r) == ends[r.by, r.measure]]
+    return [r for r in readings if _round(r) > ends[r.by, r.measure] - rounds]
 
 
 def _round(reading: Reading) -> int:

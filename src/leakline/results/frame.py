@@ -1,13 +1,8 @@
-"""A study's numbers as pandas frames: tidy, one row per reading, and their summary over seeds."""
+"""A study's numbers as a pandas frame: tidy, one row per reading."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
-
-from leakline.results.cell import FINISHED
-from leakline.results.estimate import estimate
 
 if TYPE_CHECKING:
     import pandas
@@ -16,7 +11,6 @@ if TYPE_CHECKING:
 
 FIELDS = ("measure", "label", "value", "low", "high", "n", "by", "round", "client", "chance", "note")
 _BESIDE = ("better", "run", "status")
-_SUMMARY = ("mean", "sd", "low", "high", "seeds", "rounds_sd")
 _NUMBERS = ("value", "low", "high", "n", "round", "chance")
 
 
@@ -44,42 +38,5 @@ def frame_of(results: Results) -> pandas.DataFrame:
 
 
 def column_of(label: str) -> str:
-    """A label's column: its own name, unless a reading or a summary has a column of that name."""
-    return f"label.{label}" if label in (*FIELDS, *_BESIDE, *_SUMMARY, "std") else label
-
-
-def summary(
-    frame: pandas.DataFrame, measure: str, by: Sequence[str] = ("strategy", "defence"), last: int = 1
-) -> pandas.DataFrame:
-    """A measure per group of labels: mean, sd, 95 % t-interval (low, high) over seeds, and how many seeds.
-
-    ``measure`` is a utility measure ("accuracy") or an attack's ("loss-threshold.auc"). ``last=5`` takes the mean of
-    the last five rounds of each run first (as paper 000's Table 4); ``rounds_sd`` is then the standard deviation
-    over those rounds, averaged over seeds. Rows about single clients are averaged, unless the whole federation was
-    measured too. Labels that are not in ``by`` are averaged within a seed. Only finished runs count.
-    """
-    import pandas as pd
-
-    if last < 1:
-        raise ValueError(f"last must be at least 1, not {last!r}")
-    groups = list(by)
-    columns = [*groups, *_SUMMARY]
-    named = frame["label"].where(frame["by"] == "utility", frame["by"] + "." + frame["label"])
-    kept = frame[(named == measure) & (frame["status"] == FINISHED) & frame["value"].notna()]
-    if kept.empty:
-        return pd.DataFrame(columns=pd.Index(columns))
-    whole = kept[kept["client"].isna()]
-    kept = (kept if whole.empty else whole).assign(round=lambda f: f["round"].fillna(-1))
-    ends = kept.groupby(["run", "seed"], dropna=False)["round"].transform("max")
-    kept = kept[kept["round"] > ends - last]
-    rounds = kept.groupby([*groups, "seed", "round"], dropna=False, sort=False)["value"].mean().reset_index()
-    seeds = rounds.groupby([*groups, "seed"], dropna=False, sort=False)["value"].agg(["mean", "std"]).reset_index()
-    rows = []
-    parts = seeds.groupby(groups, dropna=False, sort=False) if groups else [((), seeds)]
-    for key, part in parts:
-        pooled = estimate(part["mean"].tolist())
-        if pooled is not None:
-            deviation = float(part["std"].mean()) if last > 1 else math.nan
-            labels = key if isinstance(key, tuple) else (key,)
-            rows.append([*labels, pooled.mean, pooled.sd, pooled.low, pooled.high, pooled.seeds, deviation])
-    return pd.DataFrame(rows, columns=pd.Index(columns))
+    """A label's column: its own name, unless a reading has a column of that name."""
+    return f"label.{label}" if label in (*FIELDS, *_BESIDE) else label

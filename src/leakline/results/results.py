@@ -6,7 +6,7 @@ left is grouped with `by` and pooled with `over_seeds`. Tables, charts and sente
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from leakline.measures import Measure, measure_of
 from leakline.readings import Reading
-from leakline.results.cell import FINISHED, NOT_RUN, UNFINISHED, Cell, last
+from leakline.results.cell import FINISHED, NOT_RUN, UNFINISHED, Cell, last, whole
 from leakline.results.estimate import Estimate, estimate
 from leakline.results.settings import Setting, pool
 
@@ -96,9 +96,16 @@ class Results:
     def _of_readings(self, name: str) -> bool:
         return name in _FIELDS or name not in self.labels
 
-    def last(self) -> Results:
-        """Only what was measured in the last round of each measure."""
-        cells = (replace(c, readings=tuple(last(c.readings)), attacks=tuple(last(c.attacks))) for c in self.cells)
+    def last(self, rounds: int = 1) -> Results:
+        """Only what was measured in the last round, or rounds, of each measure."""
+        return self._each(lambda readings: last(readings, rounds))
+
+    def whole(self) -> Results:
+        """Only what was measured of the whole federation, in cells where it was, else of its clients."""
+        return self._each(whole)
+
+    def _each(self, keep: Callable[[Sequence[Reading]], Sequence[Reading]]) -> Results:
+        cells = (replace(c, readings=tuple(keep(c.readings)), attacks=tuple(keep(c.attacks))) for c in self.cells)
         return replace(self, cells=tuple(cells))
 
     @property

@@ -7,7 +7,7 @@ accuracy, of every scenario that was run with the filter. Figure 10 is a picture
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from leakline.papers.gradient_inversion import printed
@@ -37,14 +37,9 @@ _DP = "the filter promises nothing (its noise follows the update's own size): si
 def figure_4(results: Results) -> Table:
     """Figure 4: what each client's update gave away, early and late in training."""
     found = turns(results, lambda s: s.scenario in ("phase", "nine-clients") and s.plain)
-    rows = [
-        (scenario, client, index + 1, attack, *leak(own))
-        for (scenario, client, index, attack), own in in_order(
-            found, lambda t: (t.case.scenario, t.client, t.round, t.attack)
-        )
-    ]
-    columns = ("scenario", "client", "round", "attack", *LEAK)
-    return Table("Figure 4: inversions by client and round", columns, tuple(rows), noted(rows, _NOTE))
+    columns = ("scenario", "client", "round", "attack")
+    title = "Figure 4: inversions by client and round"
+    return _leaks(title, columns, found, lambda t: (t.case.scenario, t.client, t.round + 1, t.attack))
 
 
 def figure_5(results: Results) -> Table:
@@ -71,17 +66,16 @@ def figure_5(results: Results) -> Table:
 def figure_6a(results: Results) -> Table:
     """Figure 6a: one step over 1, 2, 4, 8 images."""
     found = turns(results, lambda s: s.scenario == "images" and s.plain)
-    rows = [(n, attack, *leak(own)) for (n, attack), own in in_order(found, lambda t: (t.count, t.attack))]
-    columns = ("images in the step", "attack", *LEAK)
-    return Table("Figure 6a: by number of images in the step", columns, tuple(rows), noted(rows, _NOTE))
+    title = "Figure 6a: by number of images in the step"
+    return _leaks(title, ("images in the step", "attack"), found, lambda t: (t.count, t.attack))
 
 
 def figure_6b(results: Results) -> Table:
     """Figure 6b: one image, 1, 2, 4 local steps."""
     found = turns(results, lambda s: steps(s) is not None and s.plain)
-    rows = [(k, attack, *leak(own)) for (k, attack), own in in_order(found, lambda t: (steps(t.case), t.attack))]
     note = f"{_NOTE}; the paper adds an image with each step, here the same image is stepped on again"
-    return Table("Figure 6b: by local steps", ("local steps", "attack", *LEAK), tuple(rows), noted(rows, note))
+    title = "Figure 6b: by local steps"
+    return _leaks(title, ("local steps", "attack"), found, lambda t: (steps(t.case), t.attack), note)
 
 
 def figure_6c(results: Results) -> Table:
@@ -211,6 +205,14 @@ FIGURES: Tables = {
         "8a": figure_8a, "8b": figure_8b, "9": figure_9, "11": figure_11,
     }.items()
 }  # fmt: skip
+
+
+def _leaks(
+    title: str, columns: tuple[str, ...], found: Sequence[Turn], key: Callable[[Turn], Any], note: str = _NOTE
+) -> Table:
+    """What turns give away, by a key."""
+    rows = tuple((*place, *leak(same)) for place, same in in_order(found, key))
+    return Table(title, (*columns, *LEAK), rows, noted(rows, note))
 
 
 def steps(case: Case) -> int | None:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from leakline.report.charts.chart import Chart, Series, looks
-from leakline.report.charts.interactive import is_right, log_ticks, shortened
+from leakline.report.charts.interactive import is_right, log_ticks, lowest, shortened
 from leakline.text import tidy
 
 WIDTH, HEIGHT = 440, 300
@@ -135,7 +135,7 @@ def _guides(chart: Chart, x: Axis, y: Axis) -> str:
     if chart.mark_x is not None and x.shows(chart.mark_x[0]):
         d += f"M{_n(x.at(chart.mark_x[0]))},{TOP}V{BOTTOM}"
     if chart.diagonal:
-        low = min((v for s in chart.series for v in (*s.x, *s.y) if v > 0), default=0.001) if chart.log_y else 0.0
+        low = lowest(chart)
         d += _line(x, y, (low, 1.0), (low, 1.0))
     return _path(d, "k-axis", 1.2, "1.5 2.5") if d else ""
 

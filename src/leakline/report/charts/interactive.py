@@ -43,13 +43,8 @@ def _line(series: Series, steps: bool) -> list[dict[str, Any]]:
     hue, mark, dash = looks(series.style)
     colour, meta = LIGHT[hue], _meta(series, hue)
     # Plotly keeps what it is given in one group together when a name in the legend is clicked.
-    common = {
-        "x": list(series.x),
-        "legendgroup": str(series.style),
-        "meta": meta,
-        "hoverinfo": "skip",
-        "showlegend": False,
-    }
+    group = {"legendgroup": str(series.style), "showlegend": False}
+    common = {"x": list(series.x), **group, "meta": meta, "hoverinfo": "skip"}
     edge = {**common, "mode": "lines", "line": {"width": 0, "color": colour}}
     band = []
     if series.y_low:
@@ -69,11 +64,7 @@ def _points(series: Series) -> dict[str, Any]:
     colour = LIGHT[hue]
     bars = {"color": colour, "thickness": 1.2, "width": 4, "type": "data", "symmetric": False}
     tagged = any(series.tags)
-    words = (
-        {"text": [plain(shortened(t)) for t in series.tags], "textposition": "top center", "cliponaxis": False}
-        if tagged
-        else {}
-    )
+    words = {"text": [plain(shortened(t)) for t in series.tags], "textposition": "top center", "cliponaxis": False}
     return {
         "x": list(series.x), "y": list(series.y), "name": plain(series.name),
         "mode": "markers+text" if tagged else "markers", "hoverinfo": "x+y+text+name", **(words if tagged else {}),
@@ -82,6 +73,11 @@ def _points(series: Series) -> dict[str, Any]:
         "error_y": {**bars, "array": _up(series.y, series.y_high), "arrayminus": _up(series.y_low, series.y)},
         "error_x": {**bars, "array": _up(series.x, series.x_high), "arrayminus": _up(series.x_low, series.x)},
     }  # fmt: skip
+
+
+def lowest(chart: Chart) -> float:
+    """Where the diagonal begins: zero, or the smallest value that a log axis can show."""
+    return min((v for s in chart.series for v in (*s.x, *s.y) if v > 0), default=0.001) if chart.log_y else 0.0
 
 
 def is_right(chart: Chart, x: float) -> bool:
@@ -99,24 +95,13 @@ def _meta(series: Series, hue: int) -> dict[str, Any]:
 
 
 def _layout(chart: Chart) -> dict[str, Any]:
-    axis = {
-        "gridcolor": "#d5d9df",
-        "linecolor": "#7a828d",
-        "zeroline": False,
-        "ticks": "outside",
-        "tickcolor": "#7a828d",
-    }
-    x: dict[str, Any] = {
-        **axis,
-        "title": {"text": plain(shortened(chart.x, 36))},
-        "tickangle": 0,
-        "type": "log" if chart.log_x else "linear",
-    }
-    y: dict[str, Any] = {
-        **axis,
-        "title": {"text": plain(shortened(chart.y, 30))},
-        "type": "log" if chart.log_y else "linear",
-    }
+    axis = {"gridcolor": "#d5d9df", "linecolor": "#7a828d", "zeroline": False, "ticks": "outside"}
+    axis["tickcolor"] = axis["linecolor"]
+    x, y = (
+        {**axis, "title": {"text": plain(shortened(text, most))}, "type": "log" if log else "linear"}
+        for text, most, log in ((chart.x, 36, chart.log_x), (chart.y, 30, chart.log_y))
+    )
+    x["tickangle"] = 0
     if chart.y_range is not None:
         y["range"] = [chart.y_range[0] - 0.02, chart.y_range[1] + 0.02]
     layout: dict[str, Any] = {
@@ -127,10 +112,10 @@ def _layout(chart: Chart) -> dict[str, Any]:
         "hovermode": "closest", "dragmode": False, "showlegend": False,
         "xaxis": x, "yaxis": y, "shapes": [], "annotations": [],
     }  # fmt: skip
+    dotted = {"type": "line", "line": {"dash": "dot", "width": 1.5, "color": "#6b7280"}}
     if chart.diagonal:
-        low = min((v for s in chart.series for v in (*s.x, *s.y) if v > 0), default=0.001) if chart.log_y else 0.0
-        line = {"dash": "dot", "width": 1.5, "color": "#6b7280"}
-        layout["shapes"].append({"type": "line", "x0": low, "y0": low, "x1": 1, "y1": 1, "line": line})
+        low = lowest(chart)
+        layout["shapes"].append({**dotted, "x0": low, "y0": low, "x1": 1, "y1": 1})
     if chart.bin is not None and chart.log_x:
         ticks, texts = log_ticks(chart)
         x |= {
@@ -140,28 +125,11 @@ def _layout(chart: Chart) -> dict[str, Any]:
         }
     if chart.mark_x is not None:
         at, label = chart.mark_x
-        where = math.log10(at) if chart.log_x else at
-        line = {
-            "type": "line",
-            "x0": at,
-            "x1": at,
-            "yref": "paper",
-            "y0": 0,
-            "y1": 1,
-            "line": {"dash": "dot", "width": 1.5, "color": "#6b7280"},
-        }
-        layout["shapes"].append(line)
-        layout["annotations"].append(
-            {
-                "x": where,
-                "yref": "paper",
-                "y": 1,
-                "text": plain(label),
-                "showarrow": False,
-                "xanchor": "center",
-                "yanchor": "bottom",
-            }
-        )
+        layout["shapes"].append({**dotted, "x0": at, "x1": at, "yref": "paper", "y0": 0, "y1": 1})
+        layout["annotations"].append({
+            "x": math.log10(at) if chart.log_x else at, "yref": "paper", "y": 1, "text": plain(label),
+            "showarrow": False, "xanchor": "center", "yanchor": "bottom",
+        })  # fmt: skip
     return layout
 
 

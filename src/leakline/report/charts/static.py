@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from leakline.report.charts.chart import LIGHT, Chart, Series, looks
-from leakline.report.charts.interactive import is_right, log_ticks, shortened
+from leakline.report.charts.interactive import is_right, log_ticks, lowest, shortened
 from leakline.text import tidy
 
 _INK, _LINE, _GRID = "#22272e", "#7a828d", "#d5d9df"
@@ -118,7 +118,7 @@ def _dress(axes: Any, chart: Chart) -> None:
     if chart.y_range is not None:
         axes.set_ylim(chart.y_range[0] - 0.02, chart.y_range[1] + 0.02)
     if chart.diagonal:
-        low = min((v for s in chart.series for v in (*s.x, *s.y) if v > 0), default=0.001) if chart.log_y else 0.0
+        low = lowest(chart)
         axes.plot([low, 1], [low, 1], color=_LINE, linestyle=":", linewidth=1.2)
     if chart.log_y:
         axes.set_yscale("log")

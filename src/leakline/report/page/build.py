@@ -6,12 +6,9 @@ the hashes of its two scripts and its styles and forbids everything else. The sa
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import itertools
 import re
 from functools import lru_cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +22,12 @@ from leakline.report.gallery.gallery import Gallery, gallery_of
 from leakline.report.page import words
 from leakline.report.page.cardviews import card_views
 from leakline.report.page.filters import filters_of
+from leakline.report.page.html import asset, policy, template, write_page
 from leakline.report.page.summary import summary
 from leakline.report.papers import charts_of, tables_of
 from leakline.report.tables import menu as tables
 from leakline.report.tables.clients import clients
 from leakline.results import Results
-from leakline.results.table import is_number, shown, sort_key
-from leakline.study.store import write_atomically
 from leakline.text import clean, scrub, tidy
 
 _TABLES = (tables.utility, tables.measures, tables.attacks, clients, tables.cards)
@@ -46,32 +42,17 @@ def build_report(results: Results, out: Path | None = None, shareable: bool = Fa
     without ``images`` only the images are left out. Reasons of failures stay, without paths.
     """
     page = render_page(results, shareable, images and not shareable)
-    target = out if out is not None else results.root / "report.html"
-    target.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(target, page.encode("utf-8", "replace"))
-    return target
+    return write_page(page, out if out is not None else results.root / "report.html")
 
 
 def render_page(results: Results, shareable: bool = False, images: bool = True) -> str:
     """The report as HTML."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
     from leakline import __version__
 
-    environment = Environment(
-        loader=PackageLoader("leakline.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["clean"] = tidy
-    environment.filters["shown"] = lambda cell: scrub(shown(cell))
-    environment.filters["sort_key"] = lambda cell: scrub(sort_key(cell))
-    environment.tests["numeric"] = is_number
     # Everything that becomes Markup is this package's own text, or SVG written by an XML writer.
-    script, style, plotly = _asset("page.js"), _asset("page.css"), _plotly()
+    script, style, plotly = asset("page.js"), asset("page.css"), _plotly()
     groups = _drawn(results)
     drawn = [chart for _, found in groups for chart in found]
     for chart in drawn:
@@ -79,7 +60,7 @@ def render_page(results: Results, shareable: bool = False, images: bool = True) 
     scripts = [script, plotly] if drawn else [script]
     failed = tables.missing(results)
     seen = words.glances(results)
-    return environment.get_template("report.html.jinja").render(
+    return template("report.html.jinja").render(
         results=results, title=results.title or results.name, version=__version__,
         trained=words.what_was_trained(results), short=words.in_short(results),
         protects=words.who_is_protected(results),
@@ -93,7 +74,7 @@ def render_page(results: Results, shareable: bool = False, images: bool = True) 
         text=[] if shareable else [clean(line) for line in scrub(results.text).splitlines()],
         notes=[scrub(note) for note in (*results.notes, *words.versions(results, __version__))],
         shareable=shareable, figures={chart["id"]: chart["figure"] for chart in drawn},
-        policy=_policy(scripts, [style, _PLOTLY_STYLE]),
+        policy=policy(scripts, [style, _PLOTLY_STYLE]),
         plotly_style=Markup(_PLOTLY_STYLE), plotly_marks=_marks(plotly),
         style=Markup(style), script=Markup(script), plotly=Markup(plotly) if drawn else "",
     )  # fmt: skip
@@ -133,20 +114,6 @@ def _settings(results: Results) -> list[tuple[str, str]]:
         return []
     same = {k: v for k, v in flats[0].items() if all(f.get(k, flat) == v for f in flats[1:])}
     return [(k, tidy(v)) for k, v in same.items()]
-
-
-def _policy(scripts: list[str], styles: list[str]) -> str:
-    allowed = {"script-src": scripts, "style-src": styles}
-    own = "; ".join(f"{kind} {' '.join(_hash(text) for text in texts)}" for kind, texts in allowed.items())
-    return f"default-src 'none'; {own}; img-src data:; base-uri 'none'; form-action 'none'"
-
-
-def _hash(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-
-def _asset(name: str) -> str:
-    return (files("leakline.report") / "templates" / name).read_text(encoding="utf-8").strip()
 
 
 def _marks(plotly: str) -> list[str]:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import base64
-import hashlib
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from leakline.recordings.checks import check_recording
 from leakline.recordings.recording import Recording
-from leakline.study.store import read_json, write_atomically
-from leakline.text import number, tidy
+from leakline.report.page.html import asset, policy, template, write_page
+from leakline.study.store import read_json
+from leakline.text import number
 
 FINDINGS = "findings.json"
 MOST_IMAGES = 40
@@ -20,31 +19,21 @@ MOST_ROUNDS = 200
 
 def build_recording_report(root: Path, out: Path | None = None, shareable: bool = False) -> Path:
     """Write the report of a recording to ``out`` (default: ``report.html`` in it) and say where it is."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
     from leakline import __version__
 
-    recording = Recording(root)
-    environment = Environment(
-        loader=PackageLoader("leakline.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True,
-    )  # fmt: skip
-    environment.filters["clean"] = tidy
-    style = (files("leakline.report") / "templates" / "page.css").read_text(encoding="utf-8").strip()
+    recording, style = Recording(root), asset("page.css")
     findings, claimed = _findings(recording)
     pictures = sorted((root / "media").glob("*.png"))
-    page = environment.get_template("recording.html.jinja").render(
-        name=root.absolute().name, version=__version__, style=Markup(style), policy=_policy(style),
+    page = template("recording.html.jinja").render(
+        name=root.absolute().name, version=__version__, style=Markup(style), policy=policy([], [style]),
         about=_about(recording), findings=findings, claimed=claimed, attacks=_attacks(recording),
         rounds=[_round(r) for r in recording.records()[:MOST_ROUNDS]],
         images=[] if shareable else [_image(p) for p in pictures[:MOST_IMAGES]],
         left_out=len(pictures) if shareable else 0,
     )  # fmt: skip
-    target = out if out is not None else root / "report.html"
-    target.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(target, page.encode("utf-8", "replace"))
-    return target
+    return write_page(page, out if out is not None else root / "report.html")
 
 
 def _about(recording: Recording) -> list[tuple[str, str]]:
@@ -118,8 +107,3 @@ def _real(value: Any) -> bool:
 def _image(path: Path) -> dict[str, str]:
     # The name decides nothing; what is inside is shown as an image or not at all.
     return {"name": path.stem, "source": "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode()}
-
-
-def _policy(style: str) -> str:
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    return f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
