@@ -123,7 +123,7 @@ def client_level(
     elif adjacency is Adjacency.ADD_REMOVE:
         assumptions.append(f"a mean is over {federation.expected():g} clients, a public number, whoever answers")
     else:
-        assumptions.append("a client takes part either way, with its update or with zeros; the number may be known")
+        assumptions.append("a client takes part either way: its update arrives, or zeros; the number may be known")
     if cohort.sampling == "fixed":
         assumptions.append("cohorts of fixed size: no amplification by sampling is claimed")
     if federation.strategy.warm_start:
