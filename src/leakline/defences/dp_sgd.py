@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from leakline.bench.training import Plan
-from leakline.defences.base import Defence, Loss, Terms, splitter
+from leakline.defences.base import Defence, Loss, Terms, beside_updates, splitter
 from leakline.errors import StackError
 from leakline.mechanisms import add_gaussian
 from leakline.mechanisms.per_example import clipped_sum, refuse_coupled
@@ -140,8 +140,7 @@ class DpSgd(Defence):
             outside=(
                 "a whole client, or a patient with several records: k records together move a step k times as far",
                 "exchanging a record for another: it moves a step by 2C, twice as far",
-                "the number of examples and of steps, and whether a client answered at all",
-                "figures that clients publish beside their updates (accuracies)",
+                *beside_updates(federation),
             ),
         )
 
