@@ -123,12 +123,14 @@ class Stack:
         claims: dict[str, Claim | NoClaim] = {}
         for place, (name, defence) in enumerate(zip(twins, self.defences, strict=True)):
             promise = defence.claim(federation, facts)
-            made = (promise,) if isinstance(promise, Claim) else promise if isinstance(promise, tuple) else ()
-            problem = next((p for c in made if (p := harm(self.defences, place, c.observer, federation.wire))), None)
-            if problem is None and isinstance(promise, tuple):
+            made = promise if isinstance(promise, tuple) else (promise,)
+            seats = {claim.observer for claim in made if isinstance(claim, Claim)}
+            if problem := next((p for s in seats if (p := harm(self.defences, place, s, federation.wire))), None):
+                claims[name] = problem
+            elif isinstance(promise, tuple):
                 claims |= {f"{name} per {claim.unit}": claim for claim in promise}
             else:
-                claims[name] = problem or promise  # type: ignore[assignment]
+                claims[name] = promise
         return claims
 
     # crossings

@@ -124,8 +124,10 @@ def test_rounds_compose_on_the_card() -> None:
     by_measure = {r.label: r for r in ten.card.measured}
     assert by_measure["mu per client"].low == pytest.approx(math.sqrt(10) * one.card.measured[0].low)
     pure = play([LdpSgd(1.0)], 4_000, rounds=10)
-    (reading,) = pure.card.measured
+    reading, report = pure.card.measured
     assert reading.low is not None
+    assert report.low is not None
+    assert report.low <= 1 < reading.low
     assert 7 < reading.low <= 10
     assert "10 releases" in reading.note
 
@@ -232,7 +234,7 @@ BUGS = {
     "no clip": (NoClip(1.0, 1.0), 4_000, {}),
     "clip after noise": (ClipAfterNoise(2.0, 1.0), 4_000, {}),
     "noise drawn once": (NoiseDrawnOnce(1.0, 1.0), 4_000, {}),
-    "wrong n after dropout": (WrongNumber(1.0, 1.0), 7_000, {}),
+    "wrong n after dropout": (WrongNumber(1.0, 1.0, denominator="actual"), 7_000, {}),
     "seeded noise": (SeededByRound(2.0, 1.0), 4_000, {"noise": "secret"}),
     "un-noised buffers": (BareBuffers(1.0, 1.0), 4_000, {}),
     "wrong delta": (WrongDelta(2 / gdp_mu(4.0, 0.01), 1.0), 8_000, {}),

@@ -137,11 +137,12 @@ class Watched:
 
 @dataclass(frozen=True)
 class Players:
-    """Clients that send what they are told, through the hooks at the client; some drop out."""
+    """Clients that send what they are told, through the hooks at the client; some drop out, one may be zeroed."""
 
     federation: Federation
     sent: dict[str, Tensor]
-    lost: frozenset[str]
+    lost: frozenset[str] = frozenset()
+    zeroed: str = ""
 
     def exchange(self, orders: Sequence[Order]) -> Iterator[Update | Dropped]:
         for order in orders:
@@ -152,7 +153,9 @@ class Players:
                 delta = Weights(self.federation.wire, self.sent[order.client][: self.federation.wire.size])
                 update = Update(order.client, delta, 4 + ord(order.client), 3, {"loss": 0.1}, part)
                 turns = self.federation.turns_of(order.client, order.round, {}, part)
-                yield self.federation.stack.release(update, turns)
+                released = self.federation.stack.release(update, turns)
+                nothing = torch.zeros_like(delta.vector)
+                yield released if order.client != self.zeroed else released.with_delta(nothing)
 
 
 def federation(stack: Sequence[Defence], strategy: Strategy, sampling: str, norm: bool, seed: int = 0) -> Cast:
@@ -185,19 +188,20 @@ def shifts(fed: Cast, claim: Claim, length: float, kind: int, lost: frozenset[st
     cast = fed.cast
     if claim.adjacency is Adjacency.ADD_REMOVE:
         cast = tuple(tuple(n for n in names if n != TARGET) for names in fed.cast)
-    there, gone = (fed, sent), (replace(fed, cast=cast), sent | {TARGET: torch.zeros_like(sent[TARGET])})
-    other = (replace(fed, seed=1), sent)
+    worlds = (
+        Players(fed, sent, lost), Players(replace(fed, cast=cast), sent, lost, zeroed=TARGET),
+        Players(replace(fed, seed=1), sent, lost),
+    )  # fmt: skip
     states = [State(weights=Weights.zeros(fed.wire)) for _ in range(3)]
-    late = any(d.at == "model" and "publish" in d.hooks for d in fed.defences)
+    late = next(d for d in reversed(fed.defences) if isinstance(d, GlobalDP)).at == "model"
     watched = fed.strategy.optimiser
     assert isinstance(watched, Watched)
     for _ in range(ROUNDS):
-        seen, bits = [], []
-        for state, (world, given) in zip(states, (there, gone, other), strict=True):
-            players = Players(world, given, lost)
-            round_ = next(federate(world, players, keep=keep_none, state=state))
+        seen, bits = list[Tensor](), list[float]()
+        for state, players in zip(states, worlds, strict=True):
+            round_ = next(federate(players.federation, players, keep=keep_none, state=state))
             seen.append((round_.result - round_.sent).vector if late else watched.seen[-1])
-            bits.append(_bit(world, round_))
+            bits.append(_bit(fed, round_))
         noise = (seen[0] - seen[2]).double() / math.sqrt(2)
         assert (noise != 0).all(), "a value is published without noise"
         moved = float((seen[0] - seen[1]).double().norm() / noise.square().mean().sqrt())
@@ -340,7 +344,7 @@ def test_the_game_sees_what_the_fallen_claims_hid(one):
 @pytest.mark.parametrize("name", ["gaussian-release", "ldp-sgd", "dp-sgd"])
 def test_under_a_local_promise_no_figure_leaves_with_an_update(name):
     fed = federation([DEFENCES[name]], EVEN, "full", False)
-    players = Players(fed, vectors(fed.layout.size, 1.0, 0), frozenset())
+    players = Players(fed, vectors(fed.layout.size, 1.0, 0))
     for update in players.exchange([Order("a", 0, Weights.zeros(fed.wire))]):
         assert isinstance(update, Update)
         assert update.metrics == {}

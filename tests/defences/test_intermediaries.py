@@ -271,10 +271,11 @@ def test_sub_clients_train_on_their_own_part_and_say_which_they_are():
 
 
 def test_a_client_with_too_few_images_makes_fewer_parts():
-    fed = federation(Intermediaries(1.0, 1.0, parts=6, smallest=2))
-    (first, _) = tiny.run(fed)
-    assert first.facts["sub_clients"] == 6 + 6 + 4
-    assert first.facts["noise_std"] == pytest.approx(1 / 16)
+    for denominator, n in (("expected", 18), ("actual", 16)):
+        fed = federation(Intermediaries(1.0, 1.0, parts=6, smallest=2, denominator=denominator))
+        (first, _) = tiny.run(fed)
+        assert first.facts["sub_clients"] == 6 + 6 + 4
+        assert first.facts["noise_std"] == pytest.approx(1 / n)
 
 
 # --- rules -----------------------------------------------------------------------------------------------------------
@@ -360,13 +361,14 @@ def test_wrong_settings_are_refused_with_their_value(settings_, words):
         Intermediaries(**({"noise_multiplier": 1.0, "clip": 1.0} | settings_))
 
 
-def test_noise_follows_the_sub_clients_that_remain():
-    fed = federation(Intermediaries(1.0, 0.5, parts=3))
+@pytest.mark.parametrize(("denominator", "n"), [("expected", 9), ("actual", 6)])
+def test_noise_follows_the_sub_clients_that_remain_only_where_that_is_asked_for(denominator, n):
+    fed = federation(Intermediaries(1.0, 0.5, parts=3, denominator=denominator))
     with LocalTransport(fed, 1) as inner:
         gone = tiny.Corrupting(inner, "b", lambda u: Dropped(u.client, "gone") if u.part == 0 else None)
         seen = list(federate(fed, _Without(gone)))
     assert [r.cohort for r in seen] == [("a", "c")] * 2
-    assert seen[0].facts["noise_std"] == pytest.approx(0.5 / 6)
+    assert seen[0].facts["noise_std"] == pytest.approx(0.5 / n)
     with LocalTransport(fed, 1) as inner:  # one part of a client is unusable: the others count
         bad = tiny.Corrupting(inner, "b", lambda u: u.with_delta(u.delta.vector * float("nan")) if u.part == 1 else u)
         seen = list(federate(fed, bad))

@@ -139,11 +139,12 @@ def test_too_few_clients_stop_a_round():
         flowing(federation(min_clients=2), {"a": failing(5), "b": failing(2)})
 
 
-def test_the_noise_follows_the_clients_that_remain():
-    fed = federation(defences=(GlobalDP(1.0, 0.5),))
-    whole, _, _ = flowing(fed)
-    fewer, _, _ = flowing(fed, {"b": failing(5)})
-    assert fewer[0].facts["noise_std"] == pytest.approx(whole[0].facts["noise_std"] * 3 / 2)
+def test_the_noise_follows_the_clients_that_remain_only_where_that_is_asked_for():
+    for denominator, more in (("expected", 1.0), ("actual", 3 / 2)):
+        fed = federation(defences=(GlobalDP(1.0, 0.5, denominator=denominator),))
+        whole, _, _ = flowing(fed)
+        fewer, _, _ = flowing(fed, {"b": failing(5)})
+        assert fewer[0].facts["noise_std"] == pytest.approx(whole[0].facts["noise_std"] * more)
 
 
 def test_a_node_that_hangs_past_the_deadline_counts_as_failed():

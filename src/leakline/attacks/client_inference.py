@@ -16,7 +16,7 @@ from leakline.attacks.worlds import Absent, World, bare, pairs, replayable, with
 from leakline.data.base import Client, Data
 from leakline.errors import LeaklineError, StudyError
 from leakline.federation import Federation
-from leakline.privacy import Claim, Seat, Unit, account, replace_one
+from leakline.privacy import Adjacency, Claim, Seat, Unit, account, replace_one
 from leakline.randomness import Stream
 from leakline.readings import Fact, Reading
 from leakline.views import ClientView, client_view
@@ -83,7 +83,8 @@ class ClientInference(Attack):
 
     Departs from the paper, which scores one world, with the target in it, and so cannot tell a protected federation
     from a badly trained one. The ceiling in the notes is the largest TPR - FPR that the formal promise allows to
-    any attacker (2 Phi(mu/2) - 1); with "removed" it is that of one who knows the number of clients.
+    any attacker (2 Phi(mu/2) - 1). With "removed" that is one who knows the number of clients, and only a promise for
+    add-remove says anything; with "replaced" the promise is read for replace-one.
     """
 
     target: str = ""
@@ -186,11 +187,13 @@ class ClientInference(Attack):
         return {name: found[name] for name in self.shadows}, target.test.take(order[cut:])
 
     def _ceiling(self, federation: Federation) -> float | None:
+        """What the promise allows in this game: one that does not speak of it has no ceiling here."""
         claims = [c for c in federation.claims().values() if isinstance(c, Claim) and c.unit == Unit.CLIENT]
-        if not claims:
-            return None
-        exact = [replace_one(c) if self.absent == "replaced" else c for c in claims]
-        return min(account(c, DELTA).advantage for c in exact)
+        if self.absent == "replaced":
+            claims = [replace_one(c) for c in claims]
+        else:
+            claims = [c for c in claims if c.adjacency is Adjacency.ADD_REMOVE]
+        return min((account(c, DELTA).advantage for c in claims), default=None)
 
     # the attacker's half
 

@@ -24,6 +24,10 @@ Promises = Promise | tuple[Claim, ...]
 """What a defence may answer: a claim, why there is none, or a claim for each of several units."""
 
 
+CHOOSING = "choosing settings or a round by test results"
+"""What no promise about a run covers: that there were others, and that somebody looked at them."""
+
+
 class Terms(Protocol):
     """What a promise may look at: the public terms of a federation. A `leakline.Federation` has them all."""
 
@@ -237,9 +241,9 @@ def hooks_of(kind: type[Defence]) -> tuple[str, ...]:
 
 def beside_updates(federation: Terms) -> tuple[str, ...]:
     """What leaves a client beside its updates, and so outside any promise about them."""
-    bare = "the number of examples and of steps, and whether a client answered at all"
+    always = ("the number of examples and of steps, and whether a client answered at all", CHOOSING)
     judged = "exact losses and accuracies: clients judge the model of every round on their own test data"
-    return (bare, judged) if federation.judges else (bare,)
+    return (*always, judged) if federation.judges else always
 
 
 def splitter(federation: Terms) -> str | None:

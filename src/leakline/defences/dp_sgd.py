@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from leakline.bench.training import Plan
 from leakline.data.base import Client, Data
-from leakline.defences.base import Defence, Loss, Terms, splitter
+from leakline.defences.base import Defence, Loss, Terms, beside_updates, splitter
 from leakline.errors import StackError
 from leakline.mechanisms import add_gaussian
 from leakline.mechanisms.independence import refuse_layers
@@ -151,8 +151,7 @@ class DpSgd(Defence):
             outside=(
                 "a whole client, or a patient with several records: k records together move a step k times as far",
                 "exchanging a record for another: it moves a step by 2C, twice as far",
-                "the number of examples and of steps, and whether a client answered at all",
-                "figures that clients publish beside their updates (accuracies)",
+                *beside_updates(federation),
             ),
         )
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 import torch
 
-from leakline.defences.base import Defence, Denominator, Promises, Reach, Stage, Terms
+from leakline.defences.base import CHOOSING, Defence, Denominator, Promises, Reach, Stage, Terms
 from leakline.mechanisms import add_gaussian, clip_norm, norm_of
 from leakline.messages import Receipt, Turn, Update
 from leakline.privacy import Adjacency, Claim, Gaussian, NoClaim, Seat, Unit
@@ -123,7 +123,7 @@ def client_level(
     elif adjacency is Adjacency.ADD_REMOVE:
         assumptions.append(f"a mean is over {federation.expected():g} clients, a public number, whoever answers")
     else:
-        assumptions.append("a client takes part either way, with its update or with zeros; the number may be known")
+        assumptions.append("a client takes part either way: its update arrives, or zeros; the number may be known")
     if cohort.sampling == "fixed":
         assumptions.append("cohorts of fixed size: no amplification by sampling is claimed")
     if federation.strategy.warm_start:
@@ -136,7 +136,7 @@ def client_level(
         assumptions=tuple(assumptions),
         outside=(
             "figures published beside the model (losses, accuracies)",
-            "choosing settings or a round by test results",
+            CHOOSING,
             "that a run ended because too few clients answered",
             *bare,
         ),
