@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -13,7 +13,7 @@ from leakline.attacks.base import Artefact, Attack, Challenge, Lab
 from leakline.attacks.inversion import scene
 from leakline.attacks.inversion.embedding import load
 from leakline.attacks.inversion.intercepted import Intercepted, Labels, norm_momenta, problem_of
-from leakline.attacks.inversion.judge import Guess, Truth, readings
+from leakline.attacks.inversion.judge import Guess, Secret, readings
 from leakline.attacks.inversion.objective import Terms
 from leakline.attacks.inversion.problem import Problem
 from leakline.attacks.inversion.search import Search, searches
@@ -75,6 +75,9 @@ VARIANTS: dict[Variant, Recipe] = {
   deep-inversion  Yin et al. 2020: class loss and the global model's own statistics; uses no update at all
 """
 
+SETTINGS: dict[str, type] = {f.name: part for part in (Terms, Search) for f in fields(part)}
+"""What `GradientInversion.settings` may say, and of which part of the engine it is a field."""
+
 
 @dataclass(frozen=True)
 class Hints:
@@ -96,12 +99,13 @@ class GradientInversion(Attack):
     they are). ``rounds`` are attacked, for ``clients`` (all, if none are named) whose images are not more
     than ``most_images``. ``reading``: the exact K-step inverse of running averages, or the paper's one-step formula.
     ``embedding``: weights (safetensors) of the network that looks for reconstructions among all images; without them
-    one is trained on the server's public images.
+    one is trained on the server's public images. ``settings`` stand in the place of the variant's by name: any field
+    of `Terms` or `Search`.
 
     What the attacker may lack:
       checkpoint  "right": the weights that were sent; "wrong": another random model's
       prior       "public": the mean of the server's validation (or test) images; "wrong": the mean of brain phantoms;
-                  "none": flat grey with noise
+                  "none": flat grey with noise; "flat": mid grey
       statistics  "sent", or "none": the attacker ignores them (a federation under fedbn does not send them at all)
       labels      "restored" from the last layer where that can be; "unknown": searched for
       rate        "known", or "unknown": then updates are matched by cosine
@@ -115,7 +119,7 @@ class GradientInversion(Attack):
     restarts: int = 0
     reading: Inverse = "exact"
     checkpoint: Literal["right", "wrong"] = "right"
-    prior: Literal["public", "wrong", "none"] = "public"
+    prior: scene.Prior = "public"
     statistics: Literal["sent", "none"] = "sent"
     labels: Literal["restored", "unknown"] = "restored"
     rate: Literal["known", "unknown"] = "known"
@@ -123,6 +127,7 @@ class GradientInversion(Attack):
     most_images: int = 32
     embedding: str = ""
     seed: int = 0
+    settings: Mapping[str, bool | int | float | str | tuple[float, ...]] = field(default_factory=dict, hash=False)
     seat: ClassVar[Seat] = Seat.SERVER
 
     def __post_init__(self) -> None:
@@ -134,12 +139,17 @@ class GradientInversion(Attack):
             raise ValueError(f"rounds must be one or more, from 0 on: {self.rounds}")
         if self.iterations < 0 or self.restarts < 0 or self.most_images < 1:
             raise ValueError(f"iterations and restarts of 0 or more, most_images of 1 or more: {self}")
+        if unknown := self.settings.keys() - SETTINGS.keys():
+            raise ValueError(f"there is no setting {min(unknown)!r}; there are: {', '.join(sorted(SETTINGS))}")
 
     @property
     def recipe(self) -> Recipe:
         """The variant's settings with this attack's own in their place."""
         chosen = VARIANTS[self.variant]
-        terms, search = chosen.terms, chosen.search
+        terms, search = (
+            replace(part, **{name: value for name, value in self.settings.items() if SETTINGS[name] is type(part)})
+            for part in (chosen.terms, chosen.search)
+        )
         if self.iterations:
             search = replace(search, iterations=self.iterations)
         if self.restarts:
@@ -255,8 +265,10 @@ class GradientInversion(Attack):
             progress=lambda i, standing: told[i].says(f"{self.variant} of {told[i].client}: {standing.line()}"),
         )  # fmt: skip
         return [
-            Guess(one.images, one.objective, one.iterations, one.seconds, tuple(problem.evidence.inputs))
-            for one, problem in zip(found, problems, strict=True)
+            Guess(
+                made.images, made.objective, made.iterations, made.seconds, tuple(problem.evidence.inputs), made.classes
+            )
+            for made, problem in zip(found, problems, strict=True)
         ]
 
     def _problem(self, view: ServerView, hints: Hints) -> Problem:
@@ -271,8 +283,11 @@ class GradientInversion(Attack):
 
     # the comparison
 
-    def measure(self, guesses: Sequence[Guess], secrets: Sequence[Truth]) -> list[Reading | Artefact]:
-        """SSIM, PSNR and RDLV with its null for each client and round, and over all; and the pictures."""
+    def measure(self, guesses: Sequence[Guess], secrets: Sequence[Secret]) -> list[Reading | Artefact]:
+        """SSIM, PSNR and RDLV with its null for each client and round, and over all; and the pictures.
+
+        Of turns whose images nobody knows, the objective that was reached.
+        """
         return readings(guesses, secrets)
 
 

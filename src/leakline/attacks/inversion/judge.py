@@ -15,6 +15,7 @@ from leakline.attacks.inversion.embedding import embed
 from leakline.attacks.inversion.lineup import Pool
 from leakline.leakage.images import (
     Identification,
+    Variant,
     assign,
     bootstrap_interval,
     iip,
@@ -31,6 +32,9 @@ from leakline.readings import Fact, Reading
 
 _LOOKED = "; too small: which image each stands for was settled by looking at the reconstructions"
 
+MOST_DECIBELS = 200.0
+"""PSNR of equal images, which have no finite one."""
+
 
 @dataclass(frozen=True)
 class Guess:
@@ -41,6 +45,15 @@ class Guess:
     iterations: int
     seconds: float
     exposed: tuple[str, ...] = ()
+    classes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """A turn whose images the examiner does not have either: of a recording."""
+
+    client: str
+    index: int
 
 
 @dataclass(frozen=True)
@@ -61,8 +74,28 @@ class Truth:
     unread: str = ""
 
 
-def readings(guesses: Sequence[Guess], secrets: Sequence[Truth]) -> list[Reading | Artefact]:
-    """Per client and round, then over all of them; with the pictures.
+Secret = Truth | Unknown
+
+
+def readings(guesses: Sequence[Guess], secrets: Sequence[Secret]) -> list[Reading | Artefact]:
+    """Per client and round, then over all of them; with the pictures. Of unknown turns only the objective is said."""
+    turns = list(zip(guesses, secrets, strict=True))
+    unknown = [made for guess, secret in turns if isinstance(secret, Unknown) for made in _unscored(guess, secret)]
+    return unknown + _scored([(guess, secret) for guess, secret in turns if isinstance(secret, Truth)])
+
+
+def _unscored(guess: Guess, secret: Unknown) -> list[Reading | Artefact]:
+    """How well the reconstructions explain the update, and the pictures."""
+    labels = ", ".join(map(str, guess.classes))
+    objective = Reading(
+        "objective", guess.objective, n=len(guess.images), client=secret.client, round=secret.index,
+        about={**_took(guess), "labels": labels}, note=f"{guess.iterations} iterations; labels found: {labels}",
+    )  # fmt: skip
+    return [objective, media.unscored(secret.client, secret.index, guess.images)]
+
+
+def _scored(turns: Sequence[tuple[Guess, Truth]]) -> list[Reading | Artefact]:
+    """Held against the truth.
 
     RDLV takes for every true image the best of all reconstructions (as the paper), so luck grows with their number:
     ``chance`` is the mean of the same maximum over decoys, reconstructions of *other* turns where their number fits
@@ -75,11 +108,12 @@ def readings(guesses: Sequence[Guess], secrets: Sequence[Truth]) -> list[Reading
     """
     found: list[Reading | Artefact] = []
     whole = _Whole()
-    for place, (guess, secret) in enumerate(zip(guesses, secrets, strict=True)):
+    for guess, secret in turns:
         pairs = paired(guess, secret)
-        leak = rdlv_max(secret.images, guess.images, secret.prior)
-        null = _null(place, guesses, secrets)
+        leak = rdlv_max(secret.images, guess.images, secret.prior, variant=_window(secret))
+        null = _null(guess, secret, turns)
         peak = psnr(secret.images[[p.truth for p in pairs]], guess.images[[p.made for p in pairs]])
+        peak = peak.clamp(max=MOST_DECIBELS)
         luck: dict[str, Fact] = (
             {} if null is None else {"p": p_value(float(leak.mean()), null.mean(1)), "decoys": len(null)}
         )
@@ -103,11 +137,12 @@ def readings(guesses: Sequence[Guess], secrets: Sequence[Truth]) -> list[Reading
 
 def paired(guess: Guess, secret: Truth) -> list[media.Pair]:
     """Which true image each reconstruction stands for: one-to-one with the largest sum of SSIM."""
-    scores = pairwise_ssim(secret.images, guess.images)
+    window = _window(secret)
+    scores = pairwise_ssim(secret.images, guess.images, variant=window)
     pairs = [(t, i) for i, t in enumerate(assign(scores).tolist()) if t >= 0]
     rows, columns = [t for t, _ in pairs], [i for _, i in pairs]
-    known = pairwise_ssim(secret.images, secret.prior)[:, 0]
-    gain = rdlv(secret.images[rows], guess.images[columns], secret.prior)
+    known = pairwise_ssim(secret.images, secret.prior, variant=window)[:, 0]
+    gain = rdlv(secret.images[rows], guess.images[columns], secret.prior, variant=window)
     return [
         media.Pair(t, i, float(scores[t, i]), float(known[t]), float(g))
         for t, i, g in zip(rows, columns, gain, strict=True)
@@ -239,17 +274,22 @@ def _effort(guess: Guess, secret: Truth) -> str:
     return f"{note}; no IIP: {secret.unread}" if secret.unread else note
 
 
-def _null(place: int, guesses: Sequence[Guess], secrets: Sequence[Truth]) -> Tensor | None:
+def _window(secret: Truth) -> Variant:
+    """SSIM's usual window, or the small one for images that it does not fit into."""
+    return "gaussian" if min(secret.images.shape[-2:]) >= 11 else "uniform"
+
+
+def _null(guess: Guess, secret: Truth, turns: Sequence[tuple[Guess, Truth]]) -> Tensor | None:
     """RDLV of decoys [sets, images]: other turns' reconstructions with other images, and public images."""
-    secret, count = secrets[place], len(guesses[place].images)
+    count = len(guess.images)
     sets = [
         g.images
-        for g, s in zip(guesses, secrets, strict=True)
+        for g, s in turns
         if s.client != secret.client and len(g.images) == count and not _share(s.images, secret.images)
     ]
     if secret.decoys is not None:
         sets += list(secret.decoys)
-    return rdlv_null(secret.images, torch.stack(sets), secret.prior) if sets else None
+    return rdlv_null(secret.images, torch.stack(sets), secret.prior, variant=_window(secret)) if sets else None
 
 
 def _share(a: Tensor, b: Tensor) -> bool:

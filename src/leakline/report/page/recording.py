@@ -33,7 +33,7 @@ def build_recording_report(root: Path, out: Path | None = None, shareable: bool 
     environment.filters["clean"] = tidy
     style = (files("leakline.report") / "templates" / "page.css").read_text(encoding="utf-8").strip()
     findings, claimed = _findings(recording)
-    pictures = sorted((root / "media").glob("*.png"))
+    pictures = sorted((root / "media").rglob("strip.png"))
     page = environment.get_template("recording.html.jinja").render(
         name=root.absolute().name, version=__version__, style=Markup(style), policy=_policy(style),
         about=_about(recording), findings=findings, claimed=claimed, attacks=_attacks(recording),
@@ -117,7 +117,10 @@ def _real(value: Any) -> bool:
 
 def _image(path: Path) -> dict[str, str]:
     # The name decides nothing; what is inside is shown as an image or not at all.
-    return {"name": path.stem, "source": "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode()}
+    return {
+        "name": " ".join(path.parts[-4:-1]),
+        "source": "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode(),
+    }
 
 
 def _policy(style: str) -> str:
