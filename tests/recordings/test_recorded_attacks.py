@@ -147,11 +147,12 @@ def test_a_recording_gives_what_it_holds_and_refuses_the_rest(tmp_path):
         ("clients' data", lambda: data.take([0])),
         ("clients' data", data.labels),
         ("clients' data", data.fingerprint),
-        ("keep for themselves", bench.memories),
+        ("what clients keep for themselves", bench.memories),
         ("answer chosen weights", lambda: bench.probe(sent, 0)),
-        ("other federations", lambda: bench.variant(bench.federation)),
+        ("defences", bench.federation.claims),
+        ("other federations trained for comparison", lambda: bench.variant(bench.federation)),
     ):
-        with pytest.raises(StackError, match=f"cannot work from a recording: it needs .*{needs}"):
+        with pytest.raises(StackError, match=f"it needs .*{needs}, which a recording does not hold"):
             ask()
 
 

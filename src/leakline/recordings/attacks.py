@@ -81,7 +81,7 @@ def _built(name: str, settings: Mapping[str, Any]) -> Attack:
     mistakes = Mistakes("--set", {})
     attack: Attack | None = build(MENU, {**settings, "use": name}, (), mistakes)
     if attack is None:
-        raise LeaklineError(mistakes.text(), fix="see `leakline list attacks`, and docs/attacks.md")
+        raise LeaklineError(mistakes.text(), fix="`leakline list attacks` shows what each can be given")
     return attack
 
 
@@ -93,8 +93,10 @@ def attack_recording(lab: RecordedLab, attack: Attack, name: str = "gradient-inv
     key = f"{name}-{key_of(describe(about))[:8]}"
     try:
         readings = [replace(reading, by=name) for reading in examine(attack, replace(lab, attack=key))]
-    except StudyError as error:
-        raise _refusal(name, error.what, error.fix) from error
+    except (StackError, StudyError) as error:
+        # Mending what other attacks complain of leads to the next thing that a recording does not hold.
+        fix = error.fix if isinstance(attack, GradientInversion) else ELSEWHERE
+        raise _refusal(name, error.what, fix) from error
     if not readings:
         raise _refusal(name, "nothing that was recorded answers what it asks", ELSEWHERE)
     if key not in {line.get("attack") for line in run.attacks()}:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from leakline.data.base import Client, Data, Task
 from leakline.errors import DataError, StackError
 from leakline.federation import Federation, keep_none
 from leakline.messages import Keep, Memory, Update
+from leakline.privacy import Claim, NoClaim
 from leakline.randomness import Stream
 from leakline.recordings.recording import Recording
 from leakline.study.lab import Says, unsaid
@@ -68,7 +69,7 @@ class RecordedLab:
         """The model that came of the last recorded round, where the seat sees it."""
         last = self.recording.round(self.recording.indices()[-1], clients=())
         if "result_unknown" in last.facts:
-            _refuse("the last model, which this seat does not see")
+            _refuse("the last model")
         return last.result
 
     def cohorts(self) -> list[tuple[str, ...]]:
@@ -136,6 +137,14 @@ class Remote(Data):
     labels = fingerprint = lambda self: _refuse("the clients' data")
 
 
+class Undisclosed(Federation):
+    """A federation that somebody else ran: what protected it is not known, so nothing is said about promises."""
+
+    def claims(self, facts: Sequence[Mapping[str, float]] = ()) -> dict[str, Claim | NoClaim]:
+        """Refused: defences are not recorded."""
+        _refuse("the defences")
+
+
 class FromOne(Plan):
     """The plan of an engine that counts rounds from 1; schedules count them from 0."""
 
@@ -162,7 +171,7 @@ def lab_over(
             examples[update.client] = max(update.examples, examples.get(update.client, 0))
     people = tuple(Client(name, Remote.of(n, target.shape, images.get(name))) for name, n in examples.items())
     plan = FromOne(**vars(target.plan)) if recording.engine.startswith("flower") else target.plan
-    federation = Federation(Task(people, None, None, ()), target.model, plan, rounds=max(recording.indices()) + 1)
+    federation = Undisclosed(Task(people, None, None, ()), target.model, plan, rounds=max(recording.indices()) + 1)
     return RecordedLab(federation, recording, rounds, says=says)
 
 
@@ -194,9 +203,5 @@ def _check_images(images: Tensor, shape: tuple[int, ...], update: Update) -> Non
         )
 
 
-def _refuse(needed: Any) -> NoReturn:
-    raise StackError(
-        f"this attack cannot work from a recording: it needs {needed}",
-        "leakline attack",
-        ELSEWHERE,
-    )
+def _refuse(needed: str) -> NoReturn:
+    raise StackError(f"it needs {needed}, which a recording does not hold", "leakline attack", ELSEWHERE)
