@@ -64,7 +64,7 @@ def images_of(scene: Scene, truth: Tensor, prior: Tensor, made: Tensor, pairs: S
 
 def unscored(client: str, index: int, made: Tensor) -> Artefact:
     """Reconstructions alone, one below the other in the strip."""
-    strip = torch.cat(list(made[:MOST_PICTURES]), dim=-2)
+    strip = torch.cat(list(made), dim=-2)
     return Artefact(client, index, {"reconstruction": _array(made)}, {"strip": strip})
 
 
