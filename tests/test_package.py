@@ -46,7 +46,6 @@ EXCEPTIONS: dict[tuple[str, str], str] = {}
 
 TEMPORARY = {
     ("federation", "runtimes"),  # goes with the stack
-    ("report", "papers"),  # goes with papers that register themselves
 }
 
 

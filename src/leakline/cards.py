@@ -10,7 +10,7 @@ from typing import Any
 
 from leakline.federation import Federation
 from leakline.leakage.brief import brief
-from leakline.measures import Measure, measure_of, read_measures
+from leakline.measures import VERDICT, Measure, measure_of, read_measures
 from leakline.privacy import Claim, Guarantee, NoClaim, Unit, account, replace_one
 from leakline.readings import Reading
 
@@ -131,6 +131,7 @@ class Card:
                 lines += [("instead", promise.instead)] if promise.instead else []
         lines += [("measured", _measured(r)) for r in self.measured] or [("measured", "no audit was run")]
         lines += [("mind", text) for text in _mistaken(self)]
+        lines += [("audit", r.note) for r in self.leaks if r.measure == VERDICT and r.value < 1]
         lines += [("attack", text) for text in self._attacks()]
         lines += [("utility", _shown(r)) for r in self.utility]
         lines += [("dropped", text) for text in self.dropped]
@@ -143,7 +144,7 @@ class Card:
 
     def _attacks(self) -> list[str]:
         lines = []
-        for attack in brief(self.leaks, lambda r: r.value, self.measure):
+        for attack in brief([r for r in self.leaks if r.measure != VERDICT], lambda r: r.value, self.measure):
             lines += [_leak(r) for r in attack.shown]
             lines += [f"{attack.by}: {attack.rest}"] if attack.rest else []
         return lines
@@ -187,7 +188,10 @@ def formal_card(title: str, federation: Federation, delta: float, facts: Sequenc
 
 
 def violations(card: Card) -> tuple[str, ...]:
-    """Measured lower bounds that exceed what is promised for the same unit; without a unit they are of the whole."""
+    """Measured lower bounds that exceed what is promised for the same unit; without a unit they are of the whole.
+
+    Promises that an audit found broken by other means (noise of another law, sampling that is not done) come after.
+    """
     found = []
     for reading in card.measured:
         unit = reading.about.get("unit", "")
@@ -200,7 +204,7 @@ def violations(card: Card) -> tuple[str, ...]:
                     f"BROKEN: {reading.by} measured {reading.label} >= {reading.low:.3g}, "
                     f"above the promised {bound:.3g} of {promise.defence}"
                 )
-    return tuple(found)
+    return (*found, *(r.note for r in card.leaks if r.measure == VERDICT and r.value == 1))
 
 
 def _mistaken(card: Card) -> list[str]:

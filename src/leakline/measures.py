@@ -63,6 +63,8 @@ class Measure:
         return {name: value for name, (value, default) in values.items() if value != default}
 
 
+VERDICT = "verdict"
+
 _share = partial(Measure, low=0.0, high=1.0, shown_as="share")
 _leak = partial(_share, better="lower")
 _loss = partial(Measure, low=0.0, shown_as="loss")
@@ -110,6 +112,7 @@ MEASURES: dict[str, Measure] = {
                 better="lower", shown_as="bound"),
         Measure("mu", "Proven lower bound on mu: how many standard deviations two cases lie apart.", low=0.0,
                 better="lower", shown_as="bound"),
+        _leak(VERDICT, "What an audit says in words: 1 is a broken promise, 0.5 a suspicion, 0 a claim it cannot test."),
         Measure("estimated-epsilon", "Epsilon estimated as paper 002 does, biased upwards; its low end is proven.",
                 better="lower", chance=0.0),
     )

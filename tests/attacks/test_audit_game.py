@@ -94,7 +94,8 @@ def test_composed_bounds_never_exceed_what_a_composition_promises() -> None:
 
 
 def play(stack: Sequence[Defence] | Federation, trials: int = 8_000, **settings: object):  # type: ignore[no-untyped-def]
-    return audit(stack, trials=trials, **({"noise": "seeded"} | settings if not isinstance(stack, Federation) else {}))
+    more = {"noise": "seeded"} | settings if not isinstance(stack, Federation) else {}
+    return audit(stack, trials=trials, wide=False, **more)
 
 
 @pytest.mark.parametrize(

@@ -35,8 +35,9 @@ from leakline.federation import Federation
 from leakline.leakage import count_errors, flip_epsilon, lower_bound, point_epsilon
 from leakline.mechanisms.sphere import norm_ratio, report_cosines
 from leakline.models.small import SmallCNN
-from leakline.papers.ldp_audit.tables import TABLES
+from leakline.papers.ldp_audit import PAPER, printed
 from leakline.readings import rule_of
+from leakline.results import read as read_results
 from leakline.strategies import fedadam, fedavg
 from leakline.study.carded import card_of
 from leakline.study.run import run_study
@@ -226,6 +227,11 @@ def test_ten_measurements_of_the_white_box_are_the_flip_law() -> None:
     assert lower_bound(count_errors(cosine_rule(cosines), bits)).low < 4.0
 
 
+def test_table_2_lists_the_network_that_is_built() -> None:
+    layers = paper_002_cnn((1, 28, 28), 10).named_children()
+    assert tuple((n, str(m), sum(p.numel() for p in m.parameters())) for n, m in layers) == printed.NETWORK
+
+
 def test_other_stacks_are_refused(federation: Federation) -> None:
     attack = LdpDistinguish(measurements=1, trials=100)
     for wrong in (
@@ -251,8 +257,9 @@ def test_the_study_fills_the_papers_tables(tmp_path, monkeypatch) -> None:  # ty
     )
     outcomes = list(run_study(small, tmp_path, workers=1))
     assert [o.error for o in outcomes] == [""]
-    for name, make in TABLES.items():
-        table = make(tmp_path)
+    results = read_results(tmp_path)
+    for name, make in PAPER.tables.items():
+        table = make(results)
         assert table.title
         if name in ("ldp-audit/fig2", "ldp-audit/fig1b", "ldp-audit/table1"):
             assert len(table.rows) == 6

@@ -13,6 +13,7 @@ from torch.nn import functional
 import tiny
 from leakline.attacks.audit import audit
 from leakline.bench.training import Plan
+from leakline.data.base import Client
 from leakline.defences import Defence, DpSgd, FedPer, GlobalDP, hooks_of
 from leakline.errors import ClientLost, StackError
 from leakline.federation import federate
@@ -268,6 +269,53 @@ def test_nothing_is_promised_without_noise_or_with_batch_norm():
         DpSgd(1.0, 1.0).check(fed)
     with pytest.raises(ClientLost, match=r"layer 1 \(BatchNorm2d\)"):  # and without a check no step is taken
         next(federate(fed))
+
+
+def one_label_each() -> tuple[Client, ...]:
+    """Clients of 6 records, all of one class."""
+    pool = tiny.blobs(60)
+    return tuple(Client(f"holds {c}", pool.take((pool.labels() == c).nonzero()[0][:6])) for c in range(3))
+
+
+class Centred(nn.Module):
+    """Takes the batch's mean away, in training only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(x - x.mean(0) if self.training else x)
+
+
+WEIGHTED = "networks_zoo:class_weights"
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"model": Centred}, "output depends on the other examples"),
+        ({"loss": WEIGHTED}, "loss is not a mean"),
+        # each client holds one label only: its own batches would not show what the loss does with the others'
+        ({"loss": WEIGHTED, "task": tiny.task(clients=one_label_each())}, "loss is not a mean"),
+    ],
+)
+def test_coupled_records_are_refused_on_the_task_s_own_data(changes, reason):
+    defence = DpSgd(1.0, 1.0)
+    fed = tiny.federation(defences=(defence,), **changes)
+    with pytest.raises(StackError, match=reason):
+        defence.check(fed)
+    refused = defence.claim(fed)
+    assert isinstance(refused, NoClaim)
+    assert reason in refused.reason
+    assert refused.instead
+
+
+def test_a_check_leaves_the_run_as_it_would_have_been():
+    fed = tiny.federation(defences=(DpSgd(1.0, 0.5),), model=group_net, task=tiny.task((8, 8), tiny.IMAGE))
+    before = tiny.run(fed)[-1].result.vector
+    fed.defences[0].check(fed)
+    assert torch.equal(before, tiny.run(fed)[-1].result.vector)
 
 
 @pytest.mark.parametrize("wrong", [(-1.0, 1.0, 0.0), (1.0, 0.0, 0.0), (1.0, 1.0, 1.5), (float("nan"), 1.0, 0.0)])

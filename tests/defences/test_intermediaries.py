@@ -99,7 +99,7 @@ def test_a_sub_clients_epsilon_never_stands_for_the_client():
 
 def test_in_a_report_the_client_decides_the_verdict():
     from leakline.report.page.words import verdict_of
-    from leakline.results.pooled import Setting
+    from leakline.results import Setting
 
     card = formal_card("x", federation(Intermediaries(4.0, 1.0, parts=32, smallest=1), rounds=1), 1e-5)
     assert [p.verdict for p in card.promises] == ["vacuous", "strong"]

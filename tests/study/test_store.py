@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import pytest
 import torch
+from leakline.results.pooled import pool
 
 import tiny
 from leakline.attacks import Attack, Challenge
@@ -22,7 +23,6 @@ from leakline.measures import MEASURES, Measure
 from leakline.messages import Round
 from leakline.privacy import Seat
 from leakline.readings import Reading
-from leakline.results.pooled import pool
 from leakline.results.stored import read_study
 from leakline.runtimes.local import LocalTransport
 from leakline.strategies import MENU

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from leakline.cli.console import JsonOption, out
-from leakline.cli.gate import pooled_of
 from leakline.errors import LeaklineError
 
 if TYPE_CHECKING:
@@ -33,20 +32,21 @@ def choose(
     """
     from leakline.decide.choose import choose as rank
     from leakline.decide.limits import read_limit
+    from leakline.results import read
 
     limits = [read_limit(t, ("<=", "<")) for t in at_most] + [read_limit(t, (">=", ">")) for t in at_least]
     if not limits:
         raise LeaklineError(
             "no limit was given", fix='for example --max "loss-threshold.auc<=0.55" --min "accuracy>=0.85"'
         )
-    pooled = pooled_of(_root(target))
-    if not pooled.settings:
-        raise LeaklineError("no cell of this study is finished", pooled.study.name, "run it first")
-    ranked = rank(pooled, limits)
+    results = read(_root(target))
+    if not results.settings:
+        raise LeaklineError("no cell of this study is finished", results.name, "run it first")
+    ranked = rank(results, limits)
     if as_json:
         out.print_json(json.dumps([_plain(c) for c in ranked], allow_nan=False))
     else:
-        _advise(ranked, [str(limit) for limit in limits], len(pooled.missing))
+        _advise(ranked, [str(limit) for limit in limits], len(results.missing))
     if not ranked[0].kept:
         raise typer.Exit(4)
 

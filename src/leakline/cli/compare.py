@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from leakline.cli.console import JsonOption, out
-from leakline.cli.gate import FailIf, pooled_of, stop
+from leakline.cli.gate import FailIf, stop
 from leakline.errors import LeaklineError
 
 if TYPE_CHECKING:
@@ -43,15 +43,17 @@ def compare(
 
 def _within(root: Path, left: str, right: str) -> list[Pair]:
     from leakline.decide.compare import find_setting, pair
+    from leakline.results import read
 
-    pooled = pooled_of(root)
-    return [pair(left, find_setting(pooled, left), right, find_setting(pooled, right))]
+    results = read(root)
+    return [pair(left, find_setting(results, left), right, find_setting(results, right))]
 
 
 def _between(left: Path, right: Path) -> list[Pair]:
     from leakline.decide.compare import matching, pair
+    from leakline.results import read
 
-    a, b = pooled_of(left), pooled_of(right)
+    a, b = read(left), read(right)
     matches = matching(a, b)
     if not matches:
         raise LeaklineError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,7 +11,7 @@ from leakline.cli.console import err
 
 if TYPE_CHECKING:
     from leakline.cards import Card
-    from leakline.results.pooled import Pooled
+    from leakline.results import Results
 
 FailIf = Annotated[
     list[str],
@@ -31,12 +30,12 @@ def check_conditions(conditions: Sequence[str], attacks: Iterable[str]) -> None:
         check_attacks([read_limit(text) for text in conditions], attacks)
 
 
-def gate(root: Path, conditions: Sequence[str]) -> None:
-    """End with exit code 4 if a condition is true of a finished cell of a run directory."""
+def gate(results: Results, conditions: Sequence[str]) -> None:
+    """End with exit code 4 if a condition is true of a finished cell."""
     if conditions:
         from leakline.decide.limits import places_of
 
-        stop(conditions, places_of(pooled_of(root)))
+        stop(conditions, places_of(results))
 
 
 def gate_cards(cards: Sequence[Card], conditions: Sequence[str]) -> None:
@@ -60,11 +59,3 @@ def stop(conditions: Sequence[str], places: Sequence[tuple[str, str, Any]]) -> N
         err.print(clean(f"--fail-if: {hit}"))
     if true:
         raise typer.Exit(4)
-
-
-def pooled_of(root: Path) -> Pooled:
-    """A run directory, pooled over seeds."""
-    from leakline.results.pooled import pool
-    from leakline.results.stored import read_study
-
-    return pool(read_study(root))

@@ -102,9 +102,9 @@ def menu(what: str) -> list[dict[str, str]]:
 
         return [{"name": k, "what": v.meaning, "for": v.kind} for k, v in losses.items()]
     if what == "tables":
-        from leakline.report.tables.menu import TABLES
+        from leakline.report.tables.menu import every_table
 
-        return [{"name": k, "what": first_line(v)} for k, v in TABLES.items()]
+        return [{"name": k, "what": first_line(v)} for k, v in every_table().items()]
     from leakline.study.spec import built_in
 
     return [{"name": name, "what": _title(path)} for name, path in built_in().items()]

@@ -28,9 +28,11 @@ def report(
         out.print(str(_of_recording(directory, output, shareable or not images, fail_if)))
         return
     from leakline.report.page.build import build_report
+    from leakline.results import read
 
-    out.print(str(build_report(directory, output, shareable, images)))
-    gate.gate(directory, fail_if)
+    results = read(directory)
+    out.print(str(build_report(results, output, shareable, images)))
+    gate.gate(results, fail_if)
 
 
 def _of_recording(directory: Path, output: Path | None, shareable: bool, fail_if: Sequence[str]) -> Path:

@@ -30,6 +30,7 @@ def run(
 ) -> None:
     """Train what is missing, attack, measure, report. The same command goes on after an interruption."""
     from leakline.report.page.build import build_report
+    from leakline.results import read
     from leakline.study.carded import card_of
     from leakline.study.run import declared, run_study
     from leakline.study.spec import load
@@ -63,11 +64,12 @@ def run(
                     card = card_of(outcome.run, outcome.cell.name, measures)
                     broken |= bool(card.broken)
                     print_card(card)
-    page = build_report(root)
+    results = read(root)
+    page = build_report(results)
     out.print(f"\n{len(loaded.cells) - failures} of {len(loaded.cells)} cells done; report: {page}")
     if broken:
         err.print("a measured bound exceeds its promise: see the card")
         raise typer.Exit(3)
-    gate.gate(root, fail_if)
+    gate.gate(results, fail_if)
     if failures:
         raise typer.Exit(1)

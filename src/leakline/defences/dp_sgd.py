@@ -9,15 +9,20 @@ import torch
 from torch import Tensor, nn
 
 from leakline.bench.training import Plan
+from leakline.data.base import Client, Data
 from leakline.defences.base import Defence, Loss, Terms, splitter
 from leakline.errors import StackError
 from leakline.mechanisms import add_gaussian
-from leakline.mechanisms.per_example import clipped_sum, refuse_coupled
+from leakline.mechanisms.independence import refuse_layers
+from leakline.mechanisms.per_example import clipped_sum, path_of
 from leakline.messages import Turn, Update
 from leakline.privacy import Adjacency, Claim, Gaussian, NoClaim, Seat, Unit
 
 BLOCK = 65_536
 """Noise is added to so many values at a time: its float64 then stays in the cache and takes no memory to speak of."""
+
+SAMPLE = 8
+"""Before training so many records of the lowest and of the highest labels are tried, and of the largest client."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +66,14 @@ class DpSgd(Defence):
         return replace(self, rate=0.0)
 
     def check(self, federation: Terms) -> None:
-        """Refuse, before training, a model in which examples of a batch mix."""
-        refuse_coupled(federation.bench().model)
+        """Refuse, before training, a model or a loss in which the records of the task mix."""
+        bench = federation.bench()
+        records = _assorted(federation.task.clients)
+        if records is None:
+            refuse_layers(bench.model)
+            return
+        rows = slice(0, len(records))
+        path_of(bench.model.train(), bench.loss, bench.inputs(records, rows), bench.targets(records, rows))
 
     def batches(self, examples: int, plan: Plan, turn: Turn) -> Iterator[Tensor] | None:
         """Poisson batches, some of them perhaps empty; or None: as the plan has them."""
@@ -155,3 +166,18 @@ class DpSgd(Defence):
         epochs = [replace(federation.plan_of(c.name), epochs=1, max_steps=0).steps_of(len(c.train)) for c in held]
         shortest = min(epochs, default=1)
         return min(plan.epochs, -(-plan.max_steps // shortest))
+
+
+def _assorted(clients: Sequence[Client]) -> Data | None:
+    """A few records, one for each label first, then those of the largest client; None where nobody holds any."""
+    held = sorted((client.train for client in clients if len(client.train)), key=len, reverse=True)
+    if not held:
+        return None
+    by_label: dict[int, Data] = {}
+    for data in held:
+        labels = data.labels()
+        for label in set(labels.tolist()) - by_label.keys():
+            by_label[label] = data.take((labels == label).nonzero()[0][:1])
+    kinds = [by_label[label] for label in sorted(by_label)]
+    few = [*kinds[:SAMPLE], *kinds[SAMPLE:][-SAMPLE:], held[0].take(range(len(held[0]))[:SAMPLE])]
+    return Data(torch.cat([data.x for data in few]), torch.cat([data.y for data in few]))

@@ -63,18 +63,19 @@ def shell(entries: tuple[Entry, ...]) -> Architecture:
     return _Shrunk(entries)
 
 
-def small(federation: Federation, noise: Literal["secret", "seeded"] | None = None) -> Federation:
-    """The same stack, strategy and sampling over a few clients and a few values per entry.
+def small(
+    federation: Federation, noise: Literal["secret", "seeded"] | None = None, most: int = ENTRIES * 2 * VALUES
+) -> Federation:
+    """The same stack, strategy and sampling over a few clients and a few values per entry, at most ``most`` in all.
 
     The client with most examples comes first: under a weighted mean it has most to lose. Where all noise is added
     before the server's optimiser, the optimiser is left out: its step is public, and an observer inverts it.
     """
     layout = federation.layout
-    entries = tuple(
-        Entry(e.name, (min(e.size, VALUES),), e.buffer)
-        for buffer in (False, True)
-        for e in _ends([e for e in layout.entries if e.buffer == buffer])
-    )
+    kinds = [[e for e in layout.entries if e.buffer == buffer] for buffer in (False, True)]
+    ends = [e for kind in kinds for e in _ends(kind)]
+    each = max(1, min(VALUES, most // len(ends)))
+    entries = tuple(Entry(e.name, (min(e.size, each),), e.buffer) for e in ends)
     kept = tuple(sorted(federation.task.clients, key=lambda c: -len(c.train))[:CLIENTS])
     late = federation.stack.publishing("model")
     strategy = federation.strategy if late else replace(federation.strategy, optimiser=SGD())

@@ -1,4 +1,4 @@
-"""What the tables of paper 001 take from a store: cells with their noise, and what attacks got from each update."""
+"""Cases of paper 001 (cells with their noise), and turns: what each attack got from each update."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from leakline.bench.training import Plan
-from leakline.results.stored import Stored, read_study
+from leakline.readings import Reading
+from leakline.results import Cell, Results
+from leakline.results.settings import groups_of
 
 OURS = "grad+bn"
 ATTACKS = (
@@ -23,10 +24,10 @@ HIGH_RISK = "client-9"
 
 
 @dataclass(frozen=True)
-class Setting:
+class Case:
     """A cell as these tables see it: its noise, and what it cost."""
 
-    cell: Stored = field(repr=False)
+    cell: Cell = field(repr=False)
     scenario: str
     defence: str
     kind: str
@@ -47,8 +48,7 @@ class Setting:
     @property
     def holders(self) -> list[tuple[str, int, int]]:
         """Clients with their training and test images."""
-        rows = dicts(self.cell.about.get("partition"))
-        kept = [row for row in rows if not str(row.get("name", "")).startswith("server:")]
+        kept = [row for row in self.cell.holders if not str(row.get("name", "")).startswith("server:")]
         return [(str(row.get("name", "")), _count(row.get("train")), _count(row.get("test"))) for row in kept]
 
     def plan(self, client: str) -> Plan:
@@ -64,80 +64,92 @@ class Setting:
 
     def images(self, client: str) -> str:
         """What tells one client's images from others': their fingerprint, or else the client's name and seed."""
-        found: Any = self.cell.federation
-        for key in ("task", "clients", client, "train"):
-            found = found.get(key) if isinstance(found, Mapping) else None
-        return str(found) if found else f"{client} of seed {self.cell.labels.get('seed')}"
+        data: Any = self.cell.task
+        for key in ("clients", client, "train"):
+            data = data.get(key) if isinstance(data, Mapping) else None
+        return str(data) if data else f"{client} of seed {self.cell.labels.get('seed')}"
 
 
 @dataclass(frozen=True)
 class Turn:
-    """What one attack got from one update: its lines by measure."""
+    """What one attack got from one update: its readings by measure."""
 
-    setting: Setting
+    case: Case
     attack: str
     client: str
     round: int
-    lines: Mapping[str, Mapping[str, Any]] = field(repr=False)
+    readings: Mapping[str, Reading] = field(repr=False)
 
     @property
     def place(self) -> tuple[Any, str, int]:
         """Which update it was: seed, client and round; attacks on the same update are compared in pairs."""
-        return self.setting.cell.labels.get("seed"), self.client, self.round
+        return self.case.cell.labels.get("seed"), self.client, self.round
 
     @property
     def cluster(self) -> str:
         """The images it is about: turns with the same ones are no independent trials."""
-        return self.setting.images(self.client)
+        return self.case.images(self.client)
 
     @property
     def count(self) -> int:
         """How many images the update was made from."""
-        return max(1, *(_count(self.lines.get(measure, {}).get("n")) for measure in ("rdlv", "ssim")))
+        return max(1, *(self.readings[m].n or 0 for m in ("rdlv", "ssim") if m in self.readings))
 
     def value(self, measure: str) -> float | None:
         """What was measured, where it is a number."""
-        return finite(self.lines.get(measure, {}).get("value"))
+        reading = self.readings.get(measure)
+        return None if reading is None or not math.isfinite(reading.value) else float(reading.value)
 
     def p(self, measure: str) -> float | None:
-        """The p-value of a line."""
-        return finite(self._about(measure).get("p"))
+        """The p-value of a reading."""
+        return self._fact(measure, "p")
 
     @property
     def effort(self) -> tuple[float, float] | None:
         """Iterations and minutes, to a tenth."""
-        about = self._about("ssim")
-        iterations, seconds = finite(about.get("iterations")), finite(about.get("seconds"))
+        iterations, seconds = self._fact("ssim", "iterations"), self._fact("ssim", "seconds")
         return None if iterations is None or seconds is None else (iterations, round(seconds / 60, 1))
 
-    def _about(self, measure: str) -> Mapping[str, Any]:
-        found = self.lines.get(measure, {}).get("about", {})
-        return found if isinstance(found, Mapping) else {}
+    def _fact(self, measure: str, name: str) -> float | None:
+        fact = self.readings[measure].about.get(name) if measure in self.readings else None
+        return float(fact) if isinstance(fact, int | float) and math.isfinite(fact) else None
 
 
-def settings(root: Path) -> list[Setting]:
+def cases(results: Results) -> list[Case]:
     """Every finished cell."""
-    found = []
-    for cell in read_study(root).finished:
-        kind, noise = _noise(cell)
-        labels = cell.labels
-        found.append(Setting(cell, str(labels.get("scenario", "")), str(labels.get("defence", "")), kind, noise))
-    return found
+    return results.once(_cases)
 
 
-def turns(root: Path, wanted: Callable[[Setting], bool] = lambda setting: True) -> list[Turn]:
-    """Every attacked turn of the settings that are wanted: attacks in the order of the tables, then as stored."""
+def _cases(results: Results) -> list[Case]:
+    return [Case(c, c.label("scenario"), c.label("defence"), *_noise(c)) for c in results.finished.cells]
+
+
+def turns(results: Results, wanted: Callable[[Case], bool] = lambda case: True) -> list[Turn]:
+    """Every attacked turn of the cases that are wanted: attacks in the order of the tables, then as stored."""
+    return [turn for turn in results.once(_turns) if wanted(turn.case)]
+
+
+def _turns(results: Results) -> list[Turn]:
     found = []
-    for setting in settings(root):
-        if not wanted(setting):
-            continue
-        groups: dict[tuple[str, str, int], dict[str, Mapping[str, Any]]] = {}
-        for line in setting.cell.attacks:
-            if isinstance(line.get("client"), str) and isinstance(line.get("round"), int):
-                place = (str(line.get("by", "")), line["client"], line["round"])
-                groups.setdefault(place, {})[line["measure"]] = line
-        found += [Turn(setting, *place, lines) for place, lines in groups.items() if {"ssim", "rdlv"} & set(lines)]
+    for case in cases(results):
+        placed = [r for r in case.cell.attacks if r.client is not None and r.round is not None]
+        for (by, client, index), readings in groups_of(placed, lambda r: (r.by, r.client, r.round)).items():
+            named = {r.measure: r for r in readings}
+            if {"ssim", "rdlv"} & set(named):
+                found.append(Turn(case, by, client, index, named))
     return sorted(found, key=lambda turn: rank(turn.attack))
+
+
+def filtered(results: Results, scenario: str = "") -> list[Case]:
+    """The cases of scenarios that ran the filter: with it, and without any defence, which is sigma0 = 0."""
+    used = {case.scenario for case in cases(results) if case.kind == "sigma0" and scenario in ("", case.scenario)}
+    return [case for case in cases(results) if case.scenario in used and case.kind in ("sigma0", "none")]
+
+
+def noisy(results: Results, scenario: str = "") -> list[Turn]:
+    """The attacked turns of those cases."""
+    keys = {(case.scenario, case.cell.key) for case in filtered(results, scenario)}
+    return turns(results, lambda case: (case.scenario, case.cell.key) in keys)
 
 
 def rank(attack: str) -> int:
@@ -148,14 +160,6 @@ def rank(attack: str) -> int:
 def of(found: Sequence[Turn], attack: str) -> list[Turn]:
     """The turns of one attack."""
     return [turn for turn in found if turn.attack == attack]
-
-
-def groups_of(found: Sequence[Turn], key: Callable[[Turn], Any]) -> dict[Any, list[Turn]]:
-    """Turns by a key, in the order in which keys first come."""
-    groups: dict[Any, list[Turn]] = {}
-    for turn in found:
-        groups.setdefault(key(turn), []).append(turn)
-    return groups
 
 
 def in_order(found: Sequence[Turn], key: Callable[[Turn], Any]) -> list[tuple[Any, list[Turn]]]:
@@ -176,26 +180,15 @@ def risky(found: Sequence[Turn]) -> list[Turn]:
     return [t for t in found if t.client == HIGH_RISK] or [t for t in found if t.count == 1]
 
 
-def _noise(cell: Stored) -> tuple[str, float]:
-    stack = dicts(cell.federation.get("defences"))
-    names = [str(d.get("use", "")).rpartition(":")[2] for d in stack]
-    if names == ["PercentileGaussian"]:
-        return "sigma0", finite(stack[0].get("sigma0")) or 0.0
-    if names == ["DpSgd"]:
-        return "dp-sgd", finite(stack[0].get("noise_multiplier")) or 0.0
+def _noise(cell: Cell) -> tuple[str, float]:
+    names = [str(d.get("use", "")).rpartition(":")[2] for d in cell.defences]
+    kinds = {"PercentileGaussian": ("sigma0", "sigma0"), "DpSgd": ("dp-sgd", "noise_multiplier")}
+    if len(names) == 1 and names[0] in kinds:
+        kind, key = kinds[names[0]]
+        given = cell.defences[0].get(key)
+        return kind, float(given) if isinstance(given, int | float) and math.isfinite(given) else 0.0
     return ("other", 0.0) if names else ("none", 0.0)
 
 
 def _count(value: Any) -> int:
     return value if isinstance(value, int) else 0
-
-
-def dicts(value: Any) -> list[Mapping[str, Any]]:
-    """The mappings of a list; none of anything else."""
-    return [v for v in value if isinstance(v, Mapping)] if isinstance(value, list) else []
-
-
-def finite(value: Any) -> float | None:
-    """A number that is one, or None."""
-    usable = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    return float(value) if usable else None

@@ -1,18 +1,17 @@
-"""What the tables of paper 004 take from a store: arms (z, v, strategy), what each round wrote down, both epsilons."""
+"""Arms of paper 004 (z, v, strategy): all seeds of one, what each round wrote down, and both epsilons."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 from leakline.mechanisms import client_mu
 from leakline.privacy.gdp import gdp_epsilon
-from leakline.results.frames import Estimate, estimate
-from leakline.results.stored import Stored, read_study
-from leakline.study.store import Store
+from leakline.results import Cell, Estimate, Results
+from leakline.results.estimate import estimate
+from leakline.results.settings import groups_of
 
 ASIDE = "figure"
 """Scenarios whose names begin so serve one figure and are no part of Table 1."""
@@ -31,10 +30,13 @@ class Arm:
     parts: int | str
     bound: str
     clip: float
-    cells: tuple[Stored, ...]
-    rounds: tuple[tuple[Mapping[str, float], ...], ...]
-    """For each cell the facts of every round."""
+    cells: tuple[Cell, ...]
     delta: float
+
+    @property
+    def rounds(self) -> list[list[Mapping[str, float]]]:
+        """For each cell the facts of every round."""
+        return [cell.facts for cell in self.cells]
 
     @property
     def split(self) -> bool:
@@ -82,12 +84,7 @@ class Arm:
 
     def by_seed(self, measure: str) -> dict[Any, float]:
         """A measure after the last round, by seed."""
-        found = {}
-        for cell in self.cells:
-            lines = [r for r in cell.readings if r["measure"] == measure and "client" not in r]
-            if lines:
-                found[cell.labels.get("seed")] = float(lines[-1]["value"])
-        return found
+        return {c.labels.get("seed"): float(r.value) for c in self.cells if (r := c.newest(measure)) is not None}
 
     def utility(self, measure: str) -> Estimate | None:
         """A measure after the last round over seeds, in percent."""
@@ -98,34 +95,28 @@ class Arm:
         return [f[name] for facts in self.rounds for f in facts if name in f]
 
 
-def arms(root: Path, aside: str = "") -> list[Arm]:
+def arms(results: Results, aside: str = "") -> list[Arm]:
     """The finished arms of a store: of Table 1, or of the scenarios whose names begin with ``aside``."""
-    study, store = read_study(root), Store(root)
-    groups: dict[tuple[str, str, int, _Noisy], list[Stored]] = {}
-    for cell in study.finished:
-        scenario = str(cell.labels.get("scenario", ""))
-        wanted = scenario.startswith(aside) if aside else not scenario.startswith(ASIDE)
-        noisy = _noisy(cell)
-        if wanted and cell.key and noisy is not None:
-            place = (scenario, _strategy(cell), len(_list(cell.federation, "task", "order")), noisy)
-            groups.setdefault(place, []).append(cell)
+
+    def wanted(scenario: Any) -> bool:
+        return str(scenario).startswith(aside) if aside else not str(scenario).startswith(ASIDE)
+
+    def clients(cell: Cell) -> int:
+        order = cell.task.get("order")
+        return len(order) if isinstance(order, list) else 0
+
+    cells = [c for c in results.finished.where(scenario=wanted).cells if _noisy(c) is not None]
+    groups = groups_of(cells, lambda c: (c.label("scenario"), _strategy(c), clients(c), _noisy(c)))
     return [
-        Arm(
-            scenario, strategy, clients, *noisy, cells=tuple(cells),
-            rounds=tuple(tuple(_facts(store, c)) for c in cells), delta=study.delta,
-        )
-        for (scenario, strategy, clients, noisy), cells in groups.items()
-    ]  # fmt: skip
+        Arm(scenario, strategy, number, z, parts, bound, clip, tuple(some), results.delta)
+        for (scenario, strategy, number, (z, parts, bound, clip)), some in groups.items()
+    ]
 
 
-_Noisy = tuple[float | None, int | str, str, float]
-
-
-def _noisy(cell: Stored) -> _Noisy | None:
+def _noisy(cell: Cell) -> tuple[float | None, int | str, str, float] | None:
     """Noise multiplier, parts, kind of bound and bound; None for a stack that is neither plain nor client-level DP."""
-    stack = [d for d in _list(cell.federation, "defences") if isinstance(d, Mapping)]
-    noisy = [d for d in stack if "noise_multiplier" in d and "clip" in d]
-    if all(_preconditions(d) for d in stack):
+    noisy = [d for d in cell.defences if "noise_multiplier" in d and "clip" in d]
+    if all(_preconditions(d) for d in cell.defences):
         return None, 1, "fixed", 0.0
     if len(noisy) != 1:
         return None
@@ -134,33 +125,19 @@ def _noisy(cell: Stored) -> _Noisy | None:
     return float(given["noise_multiplier"]), given.get("parts", 1), bound, clip
 
 
-def _strategy(cell: Stored) -> str:
+def _strategy(cell: Cell) -> str:
     """The strategy's label; a preconditioner around clip and noise counts as one, as in the paper."""
-    stack = [d for d in _list(cell.federation, "defences") if isinstance(d, Mapping)]
-    return "dp2-rmsprop" if any(_preconditions(d) for d in stack) else str(cell.labels.get("strategy", ""))
+    return "dp2-rmsprop" if any(_preconditions(d) for d in cell.defences) else cell.label("strategy")
 
 
 def _preconditions(defence: Mapping[str, Any]) -> bool:
     return str(defence.get("use", "")).endswith(":DelayedRmsProp")
 
 
-def _facts(store: Store, cell: Stored) -> list[Mapping[str, float]]:
-    return [r.get("facts", {}) for r in store.run(str(cell.key)).rounds()]
-
-
-def _list(values: Mapping[str, Any], *keys: str) -> list[Any]:
-    found: Any = values
-    for key in keys:
-        found = found.get(key, {}) if isinstance(found, Mapping) else {}
-    return found if isinstance(found, list) else []
-
-
 def percent(values: Sequence[float]) -> Estimate | None:
     """Mean over seeds in percent; the t-interval is cut at 0 and 100, where it would leave them."""
-    found = estimate([100 * v for v in values])
-    if found is None or found.low is None or found.high is None:
-        return found
-    return replace(found, low=max(found.low, 0.0), high=min(found.high, 100.0))
+    pooled = estimate([100 * v for v in values])
+    return None if pooled is None else pooled.within(0.0, 100.0)
 
 
 def difference(ours: Mapping[Any, float], theirs: Mapping[Any, float]) -> Estimate | None:
