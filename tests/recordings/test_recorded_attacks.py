@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from leakline.attacks import MENU, GradientInversion
-from leakline.attacks.inversion.attack import Recipe
+from leakline.attacks.inversion.attack import Method
 from leakline.bench.training import Plan
 from leakline.data.base import Client, Data, Task
 from leakline.errors import DataError, LeaklineError, StackError
@@ -202,19 +202,19 @@ def test_what_does_not_fit_is_said(tmp_path):
 def test_variants_and_settings_meet(tmp_path):
     bench = lab_over(recorded(tmp_path), TARGET)
 
-    def recipe(**settings: Any) -> Recipe:
-        return inversion(bench, settings).recipe
+    def method(**settings: Any) -> Method:
+        return inversion(bench, settings).method
 
-    mine = recipe(variant="geiping", iterations=7, variation=0.5)
+    mine = method(variant="geiping", iterations=7, variation=0.5)
     assert (mine.terms.distance, mine.terms.variation) == ("cosine", 0.5)
     assert (mine.search.iterations, mine.search.signed, mine.statistics) == (7, True, "none")
-    assert recipe(labels="unknown").labels == "trainable"
-    assert recipe(variant="grad+bn").search.levels != (1.0,)
-    assert recipe().search.levels == (1.0,)
-    assert recipe().terms.statistics == 0  # the model has none
-    assert recipe(levels=[0.5, 1.0]).search.levels == (0.5, 1.0)
+    assert method(labels="unknown").labels == "trainable"
+    assert method(variant="grad+bn").search.levels != (1.0,)
+    assert method().search.levels == (1.0,)
+    assert method().terms.statistics == 0  # the model has none
+    assert method(levels=[0.5, 1.0]).search.levels == (0.5, 1.0)
     with pytest.raises(LeaklineError, match="labels - .*not 'known'"):
-        recipe(labels="known")
+        method(labels="known")
     with pytest.raises(ValueError, match="there is no setting 'terms'"):
         GradientInversion(settings={"terms": 3})
 

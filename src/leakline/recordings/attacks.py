@@ -69,7 +69,7 @@ def inversion(lab: RecordedLab, settings: Mapping[str, Any], most_images: int = 
     asked = {"rounds": lab.rounds, "clients": tuple(lab.federation.clients), "most_images": most_images, "seed": seed}
     attack = _built("gradient-inversion", {"prior": "flat", "grey": False, **others, **asked, "settings": engine})
     assert isinstance(attack, GradientInversion)
-    terms = attack.recipe.terms
+    terms = attack.method.terms
     others_match = terms.update + terms.exposed + terms.label
     if terms.statistics and others_match and not norm_momenta(lab.federation.bench().model):
         attack = replace(attack, settings={**engine, "statistics": 0.0})  # the model has none to be matched

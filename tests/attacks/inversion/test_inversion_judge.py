@@ -14,7 +14,7 @@ from torch import nn
 
 from leakline.attacks.inversion import scene
 from leakline.attacks.inversion.embedding import save, trained
-from leakline.attacks.inversion.judge import Guess, Truth, first_hits, paired, readings
+from leakline.attacks.inversion.judge import Reconstruction, TrueImages, first_hits, paired, readings
 from leakline.attacks.inversion.lineup import pool_of
 from leakline.data.base import Client, Data, Task
 from leakline.data.phantoms import Phantoms
@@ -43,10 +43,10 @@ def judged(tmp_path, images, made, pool, names, rounds=None):
     prior = torch.full((1, *images[0].shape[1:]), 0.5)
     rounds = rounds or [0] * len(images)
     secrets = [
-        Truth(x, prior, None, name, r, tmp_path / f"{name}-{r}", pool)
+        TrueImages(x, prior, None, name, r, tmp_path / f"{name}-{r}", pool)
         for x, name, r in zip(images, names, rounds, strict=True)
     ]
-    found = readings([Guess(m, 0.0, 10, 60.0) for m in made], secrets)
+    found = readings([Reconstruction(m, 0.0, 10, 60.0) for m in made], secrets)
     return {(r.measure, r.client, r.round): r for r in found}
 
 
@@ -140,8 +140,8 @@ def test_hits_count_a_pool_image_once_as_iip_does():
 
 
 def test_without_a_pool_there_is_no_iip_and_the_note_says_why(tmp_path):
-    secret = Truth(noise(1, 0), noise(1, 1), None, "a", 0, tmp_path, unread="nothing public")
-    found = readings([Guess(noise(1, 2), 0.0, 1, 1.0)], [secret])
+    secret = TrueImages(noise(1, 0), noise(1, 1), None, "a", 0, tmp_path, unread="nothing public")
+    found = readings([Reconstruction(noise(1, 2), 0.0, 1, 1.0)], [secret])
     assert {r.measure for r in found} == {"ssim", "psnr", "rdlv"}
     assert "no IIP: nothing public" in found[0].note
     assert not (tmp_path / "embedding.npy").exists()
@@ -151,9 +151,9 @@ def test_without_a_pool_there_is_no_iip_and_the_note_says_why(tmp_path):
 def test_pictures_stand_beside_their_own_original(tmp_path, channels):
     images, prior = noise(10, 0, channels), noise(1, 1, channels)
     made = images.flip(0) * 0.9
-    secret = Truth(images, prior, None, "a", 3, tmp_path, noise=5.0)
-    readings([Guess(made, 0.0, 1, 1.0)], [secret])
-    pairs = {p.truth: p for p in paired(Guess(made, 0.0, 1, 1.0), secret)}
+    secret = TrueImages(images, prior, None, "a", 3, tmp_path, noise=5.0)
+    readings([Reconstruction(made, 0.0, 1, 1.0)], [secret])
+    pairs = {p.truth: p for p in paired(Reconstruction(made, 0.0, 1, 1.0), secret)}
     assert {t: p.made for t, p in pairs.items()} == {t: 9 - t for t in range(10)}
     entries = json.loads((tmp_path / "media.json").read_text())
     assert len(entries) == 3 * 8
@@ -181,7 +181,7 @@ def test_points_are_written_with_what_they_are(tmp_path):
     images = noise(3, 0)
     pool = federation_of([images], noise(5, 1), ["a"])
     prior, made = noise(1, 2), noise(3, 3)
-    readings([Guess(made, 0.0, 1, 1.0)], [Truth(images, prior, None, "a", 2, tmp_path, pool, 25.0)])
+    readings([Reconstruction(made, 0.0, 1, 1.0)], [TrueImages(images, prior, None, "a", 2, tmp_path, pool, 25.0)])
     points = np.load(tmp_path / "embedding.npy", allow_pickle=False)
     about = json.loads((tmp_path / "embedding.json").read_text())
     assert points.dtype == np.float32

@@ -13,11 +13,11 @@ from leakline.attacks.base import Artefact, Attack, Challenge, Lab
 from leakline.attacks.inversion import scene
 from leakline.attacks.inversion.embedding import load
 from leakline.attacks.inversion.intercepted import Intercepted, Labels, norm_momenta, problem_of
-from leakline.attacks.inversion.judge import Guess, Secret, readings
+from leakline.attacks.inversion.judge import Reconstruction, Secret, readings
 from leakline.attacks.inversion.objective import Terms
 from leakline.attacks.inversion.problem import Problem
 from leakline.attacks.inversion.search import Search, searches
-from leakline.attacks.inversion.statistics import Reading as Inverse
+from leakline.attacks.inversion.statistics import Inverse
 from leakline.errors import StudyError
 from leakline.federation import Federation
 from leakline.messages import Keep
@@ -31,7 +31,7 @@ Statistics = Literal["client", "global", "none"]
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Method:
     """A variant: what it matches, how it searches, whose statistics it takes, how it comes by labels."""
 
     terms: Terms
@@ -42,25 +42,25 @@ class Recipe:
 
 _PIXELS = Search(optimiser="adam", levels=(1.0,), restarts=1, patience=1000)
 
-VARIANTS: dict[Variant, Recipe] = {
-    "grad+bn": Recipe(Terms(smooth=100.0), Search()),
-    "dlg": Recipe(
+VARIANTS: dict[Variant, Method] = {
+    "grad+bn": Method(Terms(smooth=100.0), Search()),
+    "dlg": Method(
         Terms(update=1.0, distance="l2", statistics=0.0, exposed=0.0, box=0.0),
         Search(levels=(1.0,), restarts=1),
         "none",
         "trainable",
     ),
-    "geiping": Recipe(
+    "geiping": Method(
         Terms(update=1.0, distance="cosine", statistics=0.0, exposed=0.0, variation=0.1, box=1.0),
         replace(_PIXELS, rate=0.02, signed=True),
         "none",
     ),
-    "bn-only": Recipe(
+    "bn-only": Method(
         Terms(update=0.0, statistics=1.0, exposed=0.0, label=0.1, variation=1e-3, energy=1e-5),
         replace(_PIXELS, rate=0.02, warm_up=100),
         labels="trainable",
     ),
-    "deep-inversion": Recipe(
+    "deep-inversion": Method(
         Terms(update=0.0, statistics=1.0, exposed=0.0, label=0.1, variation=1e-3, energy=1e-5),
         replace(_PIXELS, rate=0.02, warm_up=100),
         "global",
@@ -80,7 +80,7 @@ SETTINGS: dict[str, type] = {f.name: part for part in (Terms, Search) for f in f
 
 
 @dataclass(frozen=True)
-class Hints:
+class Start:
     """What the attacker is told besides its view: a public image to start from, and where it may keep notes."""
 
     prior: Tensor
@@ -143,7 +143,7 @@ class GradientInversion(Attack):
             raise ValueError(f"there is no setting {min(unknown)!r}; there are: {', '.join(sorted(SETTINGS))}")
 
     @property
-    def recipe(self) -> Recipe:
+    def method(self) -> Method:
         """The variant's settings with this attack's own in their place."""
         chosen = VARIANTS[self.variant]
         terms, search = (
@@ -162,7 +162,7 @@ class GradientInversion(Attack):
             if not terms.update + terms.exposed + terms.label:
                 raise ValueError(f"{self.variant} matches statistics only: statistics = 'none' leaves nothing")
         labels: Labels = "trainable" if self.labels == "unknown" else chosen.labels
-        return Recipe(terms, search, "none" if blind else chosen.statistics, labels)
+        return Method(terms, search, "none" if blind else chosen.statistics, labels)
 
     # the examiner's half
 
@@ -196,7 +196,7 @@ class GradientInversion(Attack):
                 f"clients train with {federation.plan.optimiser}: only SGD can be simulated", 'optimiser = "sgd"'
             )
         bench = federation.bench()
-        if self.recipe.terms.statistics and not norm_momenta(bench.model):
+        if self.method.terms.statistics and not norm_momenta(bench.model):
             raise _wrong(
                 "it matches BatchNorm's statistics, and the model has none",
                 'use norm = "batch", or variant = "geiping" or "dlg", or statistics = "none"',
@@ -209,8 +209,8 @@ class GradientInversion(Attack):
         """The searches' price in examples' training steps, if none ends early."""
         images = sum(len(federation.clients[name].train) for name in self._targets(federation))
         # An evaluation that matches updates takes 6.6 forward passes (benchmarks), any other and a training step three.
-        each = 2.2 if self.recipe.terms.update else 1.0
-        how = self.recipe.search
+        each = 2.2 if self.method.terms.update else 1.0
+        how = self.method.search
         return each * len(self.rounds) * images * federation.plan.epochs * how.restarts * how.iterations
 
     def _targets(self, federation: Federation) -> tuple[str, ...]:
@@ -242,18 +242,18 @@ class GradientInversion(Attack):
                     federation.plan_of(update.client), (sent,), ((update,),),
                 )  # fmt: skip
                 notes = lab.notes(f"round-{index:04d}", update.client)
-                hints = Hints(prior, update.client, index, wrong, notes, lab.says)
+                hints = Start(prior, update.client, index, wrong, notes, lab.says)
                 secret = scene.truth(federation, update.client, index, prior, self.seed, self.embedding)
                 yield Challenge(view, hints, secret)
 
     # the attacker's half
 
-    def guess(self, view: ServerView, hints: Hints) -> Guess:
+    def guess(self, view: ServerView, hints: Start) -> Reconstruction:
         """The images, from the weights that were sent and the update that came back."""
         (found,) = self.guesses([(view, hints)], 1)
         return found
 
-    def guesses(self, asked: Iterable[tuple[ServerView, Hints]], workers: int) -> list[Guess]:
+    def guesses(self, asked: Iterable[tuple[ServerView, Start]], workers: int) -> list[Reconstruction]:
         """The same for several updates, with all their restarts side by side."""
         questions = list(asked)
         if not questions:
@@ -261,18 +261,18 @@ class GradientInversion(Attack):
         told = [hints for _, hints in questions]
         problems = [self._problem(*question) for question in questions]
         found = searches(
-            problems, self.recipe.search, seed=self.seed, workers=workers, checkpoints=[hints.notes for hints in told],
+            problems, self.method.search, seed=self.seed, workers=workers, checkpoints=[hints.notes for hints in told],
             progress=lambda i, standing: told[i].says(f"{self.variant} of {told[i].client}: {standing.line()}"),
         )  # fmt: skip
         return [
-            Guess(
+            Reconstruction(
                 made.images, made.objective, made.iterations, made.seconds, tuple(problem.evidence.inputs), made.classes
             )
             for made, problem in zip(found, problems, strict=True)
         ]
 
-    def _problem(self, view: ServerView, hints: Hints) -> Problem:
-        chosen = self.recipe
+    def _problem(self, view: ServerView, hints: Start) -> Problem:
+        chosen = self.method
         update = view.updates[0][0]
         sent = view.sent[0] if hints.wrong is None else hints.wrong
         seen = Intercepted(view.bench, sent, update.delta, view.plan, update.examples, hints.index)
@@ -283,7 +283,7 @@ class GradientInversion(Attack):
 
     # the comparison
 
-    def measure(self, guesses: Sequence[Guess], secrets: Sequence[Secret]) -> list[Reading | Artefact]:
+    def measure(self, guesses: Sequence[Reconstruction], secrets: Sequence[Secret]) -> list[Reading | Artefact]:
         """SSIM, PSNR and RDLV with its null for each client and round, and over all; and the pictures.
 
         Of turns whose images nobody knows, the objective that was reached.

@@ -37,7 +37,7 @@ MOST_DECIBELS = 200.0
 
 
 @dataclass(frozen=True)
-class Guess:
+class Reconstruction:
     """The reconstructions of one turn [N, C, H, W], and what they took."""
 
     images: Tensor
@@ -49,7 +49,7 @@ class Guess:
 
 
 @dataclass(frozen=True)
-class Unknown:
+class UnknownImages:
     """A turn whose images the examiner does not have either: of a recording."""
 
     client: str
@@ -57,7 +57,7 @@ class Unknown:
 
 
 @dataclass(frozen=True)
-class Truth:
+class TrueImages:
     """The images of one turn, the prior, and sets of public images [sets, N, C, H, W].
 
     ``pool``: images to look for the source among; without it ``unread`` says why there is none. ``noise``: how much of
@@ -74,17 +74,19 @@ class Truth:
     unread: str = ""
 
 
-Secret = Truth | Unknown
+Secret = TrueImages | UnknownImages
 
 
-def readings(guesses: Sequence[Guess], secrets: Sequence[Secret]) -> list[Reading | Artefact]:
+def readings(guesses: Sequence[Reconstruction], secrets: Sequence[Secret]) -> list[Reading | Artefact]:
     """Per client and round, then over all of them; with the pictures. Of unknown turns only the objective is said."""
     turns = list(zip(guesses, secrets, strict=True))
-    unknown = [made for guess, secret in turns if isinstance(secret, Unknown) for made in _unscored(guess, secret)]
-    return unknown + _scored([(guess, secret) for guess, secret in turns if isinstance(secret, Truth)])
+    unknown = [
+        made for guess, secret in turns if isinstance(secret, UnknownImages) for made in _unscored(guess, secret)
+    ]
+    return unknown + _scored([(guess, secret) for guess, secret in turns if isinstance(secret, TrueImages)])
 
 
-def _unscored(guess: Guess, secret: Unknown) -> list[Reading | Artefact]:
+def _unscored(guess: Reconstruction, secret: UnknownImages) -> list[Reading | Artefact]:
     """How well the reconstructions explain the update, and the pictures."""
     labels = ", ".join(map(str, guess.classes))
     objective = Reading(
@@ -94,7 +96,7 @@ def _unscored(guess: Guess, secret: Unknown) -> list[Reading | Artefact]:
     return [objective, media.unscored(secret.client, secret.index, guess.images)]
 
 
-def _scored(turns: Sequence[tuple[Guess, Truth]]) -> list[Reading | Artefact]:
+def _scored(turns: Sequence[tuple[Reconstruction, TrueImages]]) -> list[Reading | Artefact]:
     """Held against the truth.
 
     RDLV takes for every true image the best of all reconstructions (as the paper), so luck grows with their number:
@@ -135,7 +137,7 @@ def _scored(turns: Sequence[tuple[Guess, Truth]]) -> list[Reading | Artefact]:
     return found + whole.lines()
 
 
-def paired(guess: Guess, secret: Truth) -> list[media.Pair]:
+def paired(guess: Reconstruction, secret: TrueImages) -> list[media.Pair]:
     """Which true image each reconstruction stands for: one-to-one with the largest sum of SSIM."""
     window = _window(secret)
     scores = pairwise_ssim(secret.images, guess.images, variant=window)
@@ -150,7 +152,7 @@ def paired(guess: Guess, secret: Truth) -> list[media.Pair]:
 
 
 def _identify(
-    turn: _Turn, pool: Pool, guess: Guess, pairs: Sequence[media.Pair], whole: _Whole, scene: media.Scene
+    turn: _Turn, pool: Pool, guess: Reconstruction, pairs: Sequence[media.Pair], whole: _Whole, scene: media.Scene
 ) -> list[Reading | Artefact]:
     """IIP in both variants and cosine, and the points."""
     secret = turn.secret
@@ -196,7 +198,7 @@ def first_hits(nearest: np.ndarray, own: np.ndarray) -> list[float]:
 class _Turn:
     """Writes lines about one client in one round."""
 
-    secret: Truth
+    secret: TrueImages
 
     def line(
         self, measure: str, values: Sequence[float], chance: float | None, note: str, about: Mapping[str, Fact]
@@ -218,7 +220,7 @@ class _Whole:
     near: float | None = None
 
     def add(
-        self, measure: str, secret: Truth, images: Sequence[int], values: Sequence[float],
+        self, measure: str, secret: TrueImages, images: Sequence[int], values: Sequence[float],
         found: Identification | None = None,
     ) -> None:  # fmt: skip
         mine = self.values.setdefault(measure, {})
@@ -262,24 +264,26 @@ def _interval(values: Sequence[float], rng: np.random.Generator) -> tuple[float 
     return bootstrap_interval(np.asarray(values), rng=rng) if len(values) > 1 else (None, None)
 
 
-def _took(guess: Guess) -> dict[str, Fact]:
+def _took(guess: Reconstruction) -> dict[str, Fact]:
     exposed: dict[str, Fact] = {"exposed": guess.exposed[0]} if guess.exposed else {}
     return {"iterations": guess.iterations, "seconds": round(guess.seconds, 3), **exposed}
 
 
-def _effort(guess: Guess, secret: Truth) -> str:
+def _effort(guess: Reconstruction, secret: TrueImages) -> str:
     note = f"{guess.iterations} iterations, {guess.seconds / 60:.1f} min"
     if guess.exposed:
         note += f"; input of {guess.exposed[0]} read exactly"
     return f"{note}; no IIP: {secret.unread}" if secret.unread else note
 
 
-def _window(secret: Truth) -> Variant:
+def _window(secret: TrueImages) -> Variant:
     """SSIM's usual window, or the small one for images that it does not fit into."""
     return "gaussian" if min(secret.images.shape[-2:]) >= 11 else "uniform"
 
 
-def _null(guess: Guess, secret: Truth, turns: Sequence[tuple[Guess, Truth]]) -> Tensor | None:
+def _null(
+    guess: Reconstruction, secret: TrueImages, turns: Sequence[tuple[Reconstruction, TrueImages]]
+) -> Tensor | None:
     """RDLV of decoys [sets, images]: other turns' reconstructions with other images, and public images."""
     count = len(guess.images)
     sets = [

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from leakline.attacks.inversion.embedding import load, trained
-from leakline.attacks.inversion.judge import Secret, Truth, Unknown
+from leakline.attacks.inversion.judge import Secret, TrueImages, UnknownImages
 from leakline.attacks.inversion.lineup import Pool, pool_of
 from leakline.data.base import Data, Task
 from leakline.data.phantoms import Phantoms
@@ -75,7 +75,7 @@ def truth(federation: Federation, client: str, index: int, prior: Tensor, seed: 
     """
     data = federation.clients[client].train
     if data.x.is_meta:  # the examiner has a recording and not the images
-        return Unknown(client, index)
+        return UnknownImages(client, index)
     images = data.inputs(slice(None))
     channels = images.shape[1]
     shown = public(federation)
@@ -86,7 +86,7 @@ def truth(federation: Federation, client: str, index: int, prior: Tensor, seed: 
         rows = [rng.choice(len(shown), len(data), replace=False) for _ in range(sets)]
         decoys = torch.stack([shown.take(r).inputs(slice(None)) for r in rows])
     pool, unread = lineup(federation, seed, embedding)
-    return Truth(
+    return TrueImages(
         images, prior.expand(1, channels, *prior.shape[2:]), decoys, client, index, pool,
         federation.stack.loudness, unread,
     )  # fmt: skip
