@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
@@ -146,10 +146,7 @@ class GradientInversion(Attack):
     def method(self) -> Method:
         """The variant's settings with this attack's own in their place."""
         chosen = VARIANTS[self.variant]
-        terms, search = (
-            replace(part, **{name: value for name, value in self.settings.items() if SETTINGS[name] is type(part)})
-            for part in (chosen.terms, chosen.search)
-        )
+        terms, search = replace(chosen.terms, **self._set(Terms)), replace(chosen.search, **self._set(Search))
         if self.iterations:
             search = replace(search, iterations=self.iterations)
         if self.restarts:
@@ -163,6 +160,9 @@ class GradientInversion(Attack):
                 raise ValueError(f"{self.variant} matches statistics only: statistics = 'none' leaves nothing")
         labels: Labels = "trainable" if self.labels == "unknown" else chosen.labels
         return Method(terms, search, "none" if blind else chosen.statistics, labels)
+
+    def _set(self, part: type) -> dict[str, Any]:
+        return {name: value for name, value in self.settings.items() if SETTINGS[name] is part}
 
     # the examiner's half
 
