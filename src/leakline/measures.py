@@ -106,7 +106,6 @@ MEASURES: dict[str, Measure] = {
         _leak("iip", "Share of rebuilt images whose nearest of all images is one of the attacked client's."),
         _leak("iip-exact", "Share of rebuilt images whose nearest of all images is the very image."),
         Measure("cosine", "Likeness of a rebuilt image to the nearest of all, in an embedding.", -1.0, 1.0, "lower"),
-        Measure("rmse", "Mean difference of rebuilt and true pixels.", low=0.0, better="higher"),
         Measure("objective", "How well the rebuilt images explain the update; lower fits better.", better="higher"),
         # What audits prove and estimate.
         Measure("epsilon", "Proven lower bound on epsilon: how surely two cases can be told apart.", low=0.0,

@@ -12,7 +12,7 @@ from torch import nn
 
 import tiny
 from leakline.attacks import MENU, AttributeInference
-from leakline.attacks.attribute_inference import Hints, _Scene
+from leakline.attacks.attribute_inference import KnownUsers, _Scene
 from leakline.attacks.update_features import FEATURES, rows_of
 from leakline.attacks.users import folds_over, forest, logistic, user_readings
 from leakline.bench.training import Plan
@@ -100,7 +100,7 @@ def test_the_attackers_half_has_no_way_to_the_secret(tmp_path):
     labels = attack().labels(lab.federation)
     seen = 0
     for challenge in attack(server="active").challenges(lab):
-        assert isinstance(challenge.hints, Hints)
+        assert isinstance(challenge.hints, KnownUsers)
         assert not set(challenge.hints.known) & set(challenge.hints.asked)
         assert set(challenge.secret.labels) == set(challenge.hints.asked)
         # Nobody that is asked for was aggregated: whom to aggregate would be the answer.

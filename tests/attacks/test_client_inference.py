@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from leakline.attacks import MENU, ClientInference
-from leakline.attacks.client_inference import Guess, Truth, difference
+from leakline.attacks.client_inference import PresenceScores, TrueWorld, difference
 from leakline.attacks.worlds import bare, pairs, replayable, without
 from leakline.bench.training import Plan
 from leakline.data.base import Client, Data, Task
@@ -128,8 +128,10 @@ def test_two_worlds_without_a_difference_cannot_be_told_apart() -> None:
     """Scores that know nothing, 300 worlds: the AUC is off by more than 4 sd with probability 6e-5."""
     rng = np.random.default_rng(2)
     attack = ClientInference(worlds=300, scores=("loss",), shadows=("inside",))
-    guesses = [Guess({("loss", "inside"): float(v)}, {("aggregated-loss", ""): 1.0}) for v in rng.normal(size=600)]
-    secrets = [Truth(i % 2 == 0, i // 2, None) for i in range(600)]
+    guesses = [
+        PresenceScores({("loss", "inside"): float(v)}, {("aggregated-loss", ""): 1.0}) for v in rng.normal(size=600)
+    ]
+    secrets = [TrueWorld(i % 2 == 0, i // 2, None) for i in range(600)]
     readings = attack.measure(guesses, secrets)
     sd = math.sqrt(601 / (12 * 300 * 300))
     assert value(readings, "auc (loss, inside)").value == pytest.approx(0.5, abs=4 * sd)
@@ -154,8 +156,10 @@ def test_a_loss_of_nothing_has_a_finite_statistic() -> None:
 
 def test_wrecked_models_do_not_break_the_comparison() -> None:
     attack = ClientInference(worlds=2, scores=("loss",), shadows=("inside",))
-    guesses = [Guess({("loss", "inside"): v}, {("aggregated-loss", ""): v}) for v in (math.nan, 1.0, -math.inf, 2.0)]
-    readings = attack.measure(guesses, [Truth(i % 2 == 0, i // 2, None) for i in range(4)])
+    guesses = [
+        PresenceScores({("loss", "inside"): v}, {("aggregated-loss", ""): v}) for v in (math.nan, 1.0, -math.inf, 2.0)
+    ]
+    readings = attack.measure(guesses, [TrueWorld(i % 2 == 0, i // 2, None) for i in range(4)])
     assert all(math.isfinite(r.value) for r in readings)
     assert value(readings, "auc (loss, inside)").value == 0
 

@@ -218,10 +218,10 @@ def test_half_of_the_users_take_part_and_sides_change_between_worlds(tmp_path):
 
 
 def test_one_vocabulary_for_who_took_part():
-    from leakline.attacks.client_inference import Truth as OfClients
-    from leakline.attacks.user_membership import Truth as OfUsers
+    from leakline.attacks.client_inference import TrueWorld
+    from leakline.attacks.user_membership import TruePresence
 
-    assert "present" in OfClients.__dataclass_fields__
-    assert "present" in OfUsers.__dataclass_fields__
+    assert "present" in TrueWorld.__dataclass_fields__
+    assert "present" in TruePresence.__dataclass_fields__
     for name in ("membership-inference", "user-membership", "client-inference", "loss-threshold"):
         assert name in MENU

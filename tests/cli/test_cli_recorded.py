@@ -70,10 +70,11 @@ def test_the_report_holds_what_is_recorded_and_what_attacks_read(leakline, recor
     Recording(recorded).run.add_attack(
         "x", [Reading("ssim", 0.5, by="gradient-inversion", round=1, client="<script>a", chance=0.1)]
     )
-    (recorded / "media").mkdir()
+    folder = recorded / "media" / "x" / "round-0001" / "a"
+    folder.mkdir(parents=True)
     from PIL import Image
 
-    Image.new("L", (4, 4)).save(recorded / "media" / "a.png")
+    Image.new("L", (4, 4)).save(folder / "strip.png")
     code, out, _ = leakline("report", "rec")
     assert code == 0
     assert out.strip().endswith("report.html")

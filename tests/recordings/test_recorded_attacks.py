@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +13,22 @@ import pytest
 import torch
 from torch import nn
 
+from leakline.attacks import MENU, GradientInversion
+from leakline.attacks.inversion.attack import Method
 from leakline.bench.training import Plan
 from leakline.data.base import Client, Data, Task
 from leakline.errors import DataError, LeaklineError, StackError
 from leakline.federation import Federation, federate
+from leakline.readings import Reading
 from leakline.recordings.attacks import (
-    Inversion,
-    Target,
+    attack_for,
     attack_recording,
-    gallery,
     imported,
+    inversion,
     known_plan,
     load_truth,
 )
+from leakline.recordings.lab import FromOne, Target, lab_over
 from leakline.recordings.recording import Recorder, Recording
 
 SHAPE = (1, 8, 8)
@@ -54,12 +58,12 @@ def recorded(path: Path, defences: Any = (), n: int = 2, **changes: Any) -> Reco
     return Recording(path)
 
 
-def target(**changes: Any) -> Target:
-    return Target(**({"build": build, "shape": SHAPE, "plan": PLAN} | changes))
+TARGET = Target(build, SHAPE, PLAN)
 
 
-def attack(**settings: Any) -> Inversion:
-    return Inversion.of({"iterations": 400, **settings}, SHAPE)
+def attacked(recording: Recording, iterations: int = 400, **asked: Any) -> list[Reading]:
+    lab = lab_over(recording, TARGET, **asked)
+    return attack_recording(lab, inversion(lab, {"iterations": iterations}))
 
 
 def test_a_small_batch_is_found_exactly_and_noise_hides_it(tmp_path):
@@ -67,39 +71,105 @@ def test_a_small_batch_is_found_exactly_and_noise_hides_it(tmp_path):
 
     truth = {"a": images(2).x}
     plain = recorded(tmp_path / "plain")
-    found = {r.measure: r for r in attack_recording(plain, attack(), target(), clients=["a"], truth=truth)}
+    found = {r.measure: r for r in attacked(plain, clients=["a"], truth=truth) if r.client}
     assert found["ssim"].value > 0.99
     assert found["ssim"].chance is not None
     assert found["ssim"].chance < 0.1
-    assert found["rmse"].value < 0.01
-    assert "labels found: 0, 1" in found["objective"].note
+    assert found["psnr"].value > 40
+    assert found["rdlv"].value > 1
     assert (found["ssim"].round, found["ssim"].client) == (0, "a")
     kept = plain.run.attacks()
-    assert [line["measure"] for line in kept] == ["objective", "rmse", "psnr", "ssim"]
-    (picture,) = (tmp_path / "plain" / "media").glob("round-0000-a-*.png")
+    assert [line["measure"] for line in kept] == ["ssim", "psnr", "rdlv", "ssim", "rdlv"]  # of "a", and over all
+    (picture,) = (tmp_path / "plain" / "media").glob("gradient-inversion-*/round-0000/a/strip.png")
     assert picture.read_bytes()[:4] == b"\x89PNG"
     noisy = recorded(tmp_path / "noisy", (PercentileGaussian(30.0),))
-    hidden = {r.measure: r for r in attack_recording(noisy, attack(), target(), clients=["a"], truth=truth)}
+    hidden = {r.measure: r for r in attacked(noisy, clients=["a"], truth=truth) if r.client}
     assert hidden["ssim"].value < 0.5
 
 
 def test_without_truth_there_is_an_objective_and_a_picture(tmp_path):
     recording = recorded(tmp_path)
-    found = attack_recording(recording, attack(iterations=20), target())
+    found = attacked(recording, 20)
     assert [(r.client, r.measure) for r in found] == [("a", "objective"), ("b", "objective")]
-    assert len(list((tmp_path / "media").glob("*.png"))) == 2
-    attack_recording(recording, attack(iterations=20), target())  # the same again: nothing new
+    assert "labels found: 0, 1" in found[0].note
+    assert found[0].about["labels"] == "0, 1"
+    folder = tmp_path / "media"
+    assert {p.parent.name for p in folder.rglob("*.png")} == {"a", "b"}
+    assert [np.load(p).shape for p in sorted(folder.rglob("*.npy"))] == [(2, *SHAPE), (3, *SHAPE)]
+    attacked(recording, 20)  # the same again: nothing new
     assert len(recording.run.attacks()) == 2
-    attack_recording(recording, attack(iterations=21), target(), clients=["a"])
+    attacked(recording, 21, clients=["a"])
     assert len(recording.run.attacks()) == 3
+
+
+def test_it_is_the_attack_of_the_studies_on_the_same_turn(tmp_path):
+    from leakline.study.lab import Lab, examine
+    from leakline.study.store import Store
+    from leakline.study.train import train_run
+
+    recording = recorded(tmp_path / "recording")
+    bench = lab_over(recording, TARGET)
+    attack = inversion(bench, {"iterations": 30})
+    task = Task((Client("a", images(2)), Client("b", images(3))), None, None, tuple("0123456789"))
+    federation = Federation(task, build, PLAN, rounds=1, noise="seeded")
+    store = Store(tmp_path / "store")
+    trained = Lab(federation, store, train_run(store, federation, workers=1, keep=attack.wants(federation)), 1)
+    examine(attack, trained)
+    attack_recording(bench, attack)
+    for client in "ab":
+        (ours,) = store.root.rglob(f"round-0000/{client}/reconstruction.npy")
+        (theirs,) = recording.path.rglob(f"round-0000/{client}/reconstruction.npy")
+        assert np.array_equal(np.load(ours), np.load(theirs))
+
+
+@pytest.mark.parametrize("name", sorted(MENU.keys() - {"gradient-inversion"}))
+def test_what_needs_more_than_was_recorded_is_refused(name, tmp_path):
+    bench = lab_over(recorded(tmp_path), TARGET)
+    settings = {"attribute-inference": {"trait": "gender"}}.get(name, {})
+    with pytest.raises(LeaklineError) as refusal:
+        attack_recording(bench, attack_for(name, bench, settings), name)
+    assert "cannot work from a recording: " in refusal.value.what
+    assert len(str(refusal.value).splitlines()) == 3
+    assert not (tmp_path / "attacks.jsonl").exists()
+
+
+def test_a_recording_gives_what_it_holds_and_refuses_the_rest(tmp_path):
+    recording = recorded(tmp_path)
+    bench = lab_over(recording, TARGET)
+    sent, updates = bench.kept(0)
+    assert (sent.layout, [u.client for u in updates]) == (recording.layout(), ["a", "b"])
+    assert (bench.kept(5), bench.cohorts()) == (None, [("a", "b")])
+    assert torch.equal(bench.final_weights().vector, recording.round(0).result.vector)
+    data = bench.federation.clients["b"].train
+    assert (len(data), data.x.shape) == (3, (3, *SHAPE))
+    for needs, ask in (
+        ("clients' data", lambda: data.inputs(slice(None))),
+        ("clients' data", lambda: data.take([0])),
+        ("clients' data", data.labels),
+        ("clients' data", data.fingerprint),
+        ("what clients keep for themselves", bench.memories),
+        ("answer chosen weights", lambda: bench.probe(sent, 0)),
+        ("defences", bench.federation.claims),
+        ("other federations trained for comparison", lambda: bench.variant(bench.federation)),
+    ):
+        with pytest.raises(StackError, match=f"it needs .*{needs}, which a recording does not hold"):
+            ask()
+
+
+def test_schedules_follow_an_engine_that_counts_from_one(tmp_path):
+    plan = Plan(epochs=1, batch=4, learning_rate=1.0, decay_every=2)
+    recording = recorded(tmp_path, engine="flower 1.41.0")
+    theirs = lab_over(recording, Target(build, SHAPE, plan)).federation.plan
+    assert isinstance(theirs, FromOne)
+    assert [theirs.rate(i) for i in range(1, 6)] == [plan.rate(i) for i in range(5)]
 
 
 def test_what_does_not_fit_is_said(tmp_path):
     recording = recorded(tmp_path, n=2)
 
-    def run(**changes: Any) -> Any:
-        truth = changes.pop("truth", None)
-        return attack_recording(recording, attack(iterations=5), target(**changes), clients=["a"], truth=truth)
+    def run(most_images: int = 16, truth: Any = None, settings: Any = None, **changes: Any) -> Any:
+        bench = lab_over(recording, replace(TARGET, **changes), clients=["a"], truth=truth)
+        return attack_recording(bench, inversion(bench, settings or {"iterations": 5}, most_images))
 
     with pytest.raises(StackError, match=r"another model: 3.weight was recorded with shape \(10, 512\)"):
         run(build=lambda: nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(512, 9)))
@@ -109,34 +179,44 @@ def test_what_does_not_fit_is_said(tmp_path):
         run(build=lambda: 3)
     with pytest.raises(StackError, match="does not take images of shape"):
         run(shape=(1, 9, 9))
-    with pytest.raises(StackError, match="1 are the bound"):
+    with pytest.raises(LeaklineError, match="a has 2 images, more than most_images = 1"):
         run(most_images=1)
-    with pytest.raises(DataError, match="the prior has shape"):
-        run(prior=torch.zeros(1, 1, 4, 4))
     with pytest.raises(DataError, match="the truth has"):
         run(truth={"a": torch.zeros(3, *SHAPE)})
-    with pytest.raises(LeaklineError, match="no setting itterations"):
-        Inversion.of({"itterations": 1})
-    with pytest.raises(LeaklineError, match="no variant 'magic'"):
-        Inversion.of({"variant": "magic"})
+    with pytest.raises(LeaklineError, match='itterations - unknown key; did you mean "iterations"'):
+        run(settings={"itterations": 1})
+    with pytest.raises(LeaklineError, match="variant - .*not 'magic'"):
+        run(settings={"variant": "magic"})
+    with pytest.raises(LeaklineError, match='there is no "magic"'):
+        attack_for("magic", lab_over(recording, TARGET), {})
     with pytest.raises(LeaklineError, match="cannot import"):
         imported("nowhere.at.all:Net")
     with pytest.raises(LeaklineError, match="cannot be called"):
         imported("leakline.recordings.format:VERSION")
     with pytest.raises(LeaklineError, match="round 7 is not in this recording"):
-        attack_recording(recording, attack(), target(), rounds=[7])
+        attacked(recording, rounds=[7])
+    with pytest.raises(LeaklineError, match="round 0 holds no update of zoe"):
+        attacked(recording, clients=["zoe"])
 
 
-def test_variants_and_settings_meet():
-    mine = Inversion.of({"variant": "geiping", "iterations": 7, "variation": 0.5}).recipe
+def test_variants_and_settings_meet(tmp_path):
+    bench = lab_over(recorded(tmp_path), TARGET)
+
+    def method(**settings: Any) -> Method:
+        return inversion(bench, settings).method
+
+    mine = method(variant="geiping", iterations=7, variation=0.5)
     assert (mine.terms.distance, mine.terms.variation) == ("cosine", 0.5)
     assert (mine.search.iterations, mine.search.signed, mine.statistics) == (7, True, "none")
-    assert Inversion.of({"labels": "trainable"}).recipe.labels == "trainable"
-    assert Inversion.of({}, (3, 64, 64)).recipe.search.levels != (1.0,)
-    assert Inversion.of({}, SHAPE).recipe.search.levels == (1.0,)
-    for wrong in ({"labels": "known"}, {"terms": 3}):
-        with pytest.raises(LeaklineError, match="there is no setting"):
-            Inversion.of(wrong)
+    assert method(labels="unknown").labels == "trainable"
+    assert method(variant="grad+bn").search.levels != (1.0,)
+    assert method().search.levels == (1.0,)
+    assert method().terms.statistics == 0  # the model has none
+    assert method(levels=[0.5, 1.0]).search.levels == (0.5, 1.0)
+    with pytest.raises(LeaklineError, match="labels - .*not 'known'"):
+        method(labels="known")
+    with pytest.raises(ValueError, match="there is no setting 'terms'"):
+        GradientInversion(settings={"terms": 3})
 
 
 def test_the_plan_is_what_was_recorded_and_what_is_added(tmp_path):
@@ -158,14 +238,17 @@ def test_truth_is_read_from_a_file_and_hostile_ones_are_refused(tmp_path):
         load_truth(tmp_path / "object.npz")
 
 
-def test_galleries_of_grey_and_of_colour(tmp_path):
-    import io
-
+def test_pictures_of_grey_and_of_colour(tmp_path):
     from PIL import Image
 
-    grey = Image.open(io.BytesIO(gallery(torch.rand(3, 1, 8, 8), torch.rand(3, 1, 8, 8))))
-    assert (grey.mode, grey.size) == ("L", (3 * 9 * 8, 2 * 9 * 8))
-    assert Image.open(io.BytesIO(gallery(torch.rand(2, 3, 100, 90)))).mode == "RGB"
+    from leakline.attacks.inversion.media import unscored
+    from leakline.study import artefacts
+
+    made = [unscored("grey", 0, torch.rand(3, 1, 8, 8)), unscored("colour", 0, torch.rand(2, 3, 100, 90))]
+    artefacts.write(tmp_path, made)
+    for name, mode, size in (("grey", "L", (8, 24)), ("colour", "RGB", (90, 200))):
+        with Image.open(tmp_path / "round-0000" / name / "strip.png") as picture:
+            assert (picture.mode, picture.size) == (mode, size)
 
 
 def test_the_command(leakline, tmp_path):
@@ -189,6 +272,8 @@ def test_the_command(leakline, tmp_path):
         (("--shape", "1,8,8", *plan, "-s", "x"), "cannot read 'x'"),
         (("--shape", "1,8,8", *plan, "-s", "iterations=0"), "iterations must be at least 1"),
         (("--shape", "1,8,8", *plan, "--use", "membership-inference"), "cannot work from a recording"),
+        (("--shape", "1,8,8", *plan, "--use", "magic"), 'there is no "magic"'),
+        (("--shape", "1,8,8", *plan, "-s", "itterations=1"), "itterations"),
         (("--shape", "1,8,8", *plan, "--client", "zoe"), "no update of zoe"),
     ):
         code, _, err = call(*words)

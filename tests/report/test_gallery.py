@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from leakline.attacks.base import Artefact
-from leakline.attacks.inversion.judge import Guess, Truth, readings
+from leakline.attacks.inversion.judge import Reconstruction, TrueImages, readings
 from leakline.readings import Reading
 from leakline.report.gallery.gallery import MOST_IMAGES, gallery_of
 from leakline.report.page.build import build_report
@@ -37,9 +37,9 @@ def invert(root, cell, key, by, level=0.0, client="client-1", images=1, index=0)
     """Let the judge write what an attack that met a cell would have left there."""
     run = root / "runs" / cell.key
     attack = Run(run).media(f"{by}-{key}")
-    secret = Truth(noise(images, 0), noise(1, 1), None, client, index, noise=level)
+    secret = TrueImages(noise(images, 0), noise(1, 1), None, client, index, noise=level)
     made = (secret.images + (0.01 + level) * noise(images, 2)).clamp(0, 1)
-    results = readings([Guess(made, 0.0, 10, 1.0)], [secret])
+    results = readings([Reconstruction(made, 0.0, 10, 1.0)], [secret])
     artefacts.write(attack, [one for one in results if isinstance(one, Artefact)])
     found = [one for one in results if isinstance(one, Reading)]
     with open(run / "attacks.jsonl", "a") as file:

@@ -22,7 +22,7 @@ from leakline.weights import Weights
 
 
 @dataclass(frozen=True)
-class Hints:
+class KnownUsers:
     """What the server knows besides its view: the trait of some users, whom to guess, whom it aggregated when.
 
     ``aggregated[k]`` are the users whose models went into what was sent in probe k.
@@ -35,7 +35,7 @@ class Hints:
 
 
 @dataclass(frozen=True)
-class Truth:
+class TrueTraits:
     """What the examiner knows of one fold."""
 
     labels: Mapping[str, bool]
@@ -149,12 +149,12 @@ class AttributeInference(Attack):
                 for number, asked in enumerate(folds_over(labels, self.folds, rng)):
                     known = {name: label for name, label in labels.items() if name not in asked}
                     view, aggregated = scene.look(labels if self.server == "paper" else known, rng)
-                    hints = Hints(known, asked, aggregated, seed=self.folds * repeat + number)
-                    yield Challenge(view, hints, Truth({name: labels[name] for name in asked}, repeat, epochs))
+                    hints = KnownUsers(known, asked, aggregated, seed=self.folds * repeat + number)
+                    yield Challenge(view, hints, TrueTraits({name: labels[name] for name in asked}, repeat, epochs))
 
     # the attacker's half
 
-    def guess(self, view: ServerView, hints: Hints) -> dict[str, dict[str, float]]:
+    def guess(self, view: ServerView, hints: KnownUsers) -> dict[str, dict[str, float]]:
         """A score for each user asked for, by feature and learner; averaged over the probes seen."""
         total: dict[str, np.ndarray] = {}
         output = view.bench.initial.layout.entries[-1].name.rpartition(".")[0]
@@ -173,7 +173,7 @@ class AttributeInference(Attack):
 
     # the comparison
 
-    def measure(self, guesses: Sequence[dict[str, dict[str, float]]], secrets: Sequence[Truth]) -> list[Reading]:
+    def measure(self, guesses: Sequence[dict[str, dict[str, float]]], secrets: Sequence[TrueTraits]) -> list[Reading]:
         """Statistics over users for every number of epochs; each user's own share of right guesses (Fig. 5)."""
         found: list[Reading] = []
         for epochs in dict.fromkeys(s.epochs for s in secrets):

@@ -104,6 +104,10 @@ class Lab(Protocol):
         """Another federation's lab, trained if that has not been done yet; what ``keep`` asks for is kept."""
         ...
 
+    def media(self) -> Path:
+        """The folder that an attack's artefacts are written to."""
+        ...
+
     def notes(self, *parts: str) -> Path:
         """A folder of the attack's own for what it may need again when it is stopped and goes on."""
         ...

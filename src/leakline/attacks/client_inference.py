@@ -37,7 +37,7 @@ def difference(shadow_loss: float, aggregated_loss: float) -> float:
 
 
 @dataclass(frozen=True)
-class Hints:
+class ShadowData:
     """What the attacking client holds besides its view: data like the target's, its own, and the server's figure."""
 
     shadows: Mapping[str, Data]
@@ -47,7 +47,7 @@ class Hints:
 
 
 @dataclass(frozen=True)
-class Guess:
+class PresenceScores:
     """The attacker's scores (higher: the target was there) by rule and shadow set, and the paper's figures likewise."""
 
     scores: Mapping[tuple[str, str], float]
@@ -55,7 +55,7 @@ class Guess:
 
 
 @dataclass(frozen=True)
-class Truth:
+class TrueWorld:
     """What the examiner knows of one world."""
 
     present: bool
@@ -154,10 +154,10 @@ class ClientInference(Attack):
         for world in pairs(lab, target.name, self.worlds, self.absent, self.rounds):
             view = client_view(world.federation, world.published)
             shadows, fresh = self._shadow_data(target, world.federation.seed)
-            hints = Hints(shadows, fresh, attacker.test, _aggregated(world, view))
+            hints = ShadowData(shadows, fresh, attacker.test, _aggregated(world, view))
             test = world.federation.task.test
             loss = _mean(view, test) if test is not None and world.present else math.nan
-            yield Challenge(view, hints, Truth(world.present, world.pair, ceiling, loss))
+            yield Challenge(view, hints, TrueWorld(world.present, world.pair, ceiling, loss))
 
     def _parties(self, federation: Federation) -> tuple[Client, Client]:
         names = [c.name for c in federation.task.clients]
@@ -197,7 +197,7 @@ class ClientInference(Attack):
 
     # the attacker's half
 
-    def guess(self, view: ClientView, hints: Hints) -> Guess:
+    def guess(self, view: ClientView, hints: ShadowData) -> PresenceScores:
         """Score one world from what a participant sees and holds."""
         own, fresh = _mean(view, hints.own), _mean(view, hints.fresh)
         scores: dict[tuple[str, str], float] = {}
@@ -211,11 +211,11 @@ class ClientInference(Attack):
             if "direction" in self.scores:
                 found["direction"] = _direction(view, data, hints.own)
             scores |= {(name, where): found[name] for name in self.scores}
-        return Guess(scores, figures)
+        return PresenceScores(scores, figures)
 
     # the comparison
 
-    def measure(self, guesses: Sequence[Guess], secrets: Sequence[Truth]) -> list[Reading]:
+    def measure(self, guesses: Sequence[PresenceScores], secrets: Sequence[TrueWorld]) -> list[Reading]:
         """The paper's figures in both kinds of world, then AUC, balanced accuracy and TPR of every score."""
         present = np.array([s.present for s in secrets])
         found = []

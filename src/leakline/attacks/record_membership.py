@@ -26,7 +26,7 @@ Score = Literal["loss", "lira-online", "lira-offline", "rmia"]
 
 
 @dataclass(frozen=True)
-class Hints:
+class ShadowModels:
     """What the attacker holds: the records in question, others that nobody trained on, and its shadow models.
 
     ``taken[s, i]`` says whether shadow model s trained on record i: the attacker trained it and knows.
@@ -39,7 +39,7 @@ class Hints:
 
 
 @dataclass(frozen=True)
-class Truth:
+class TrueMembers:
     """Which records were trained on, and whose they are."""
 
     member: np.ndarray
@@ -126,11 +126,13 @@ class RecordMembership(Attack):
             mask = np.concatenate([np.stack(taken[name]) for name in names], axis=1)
             member = np.concatenate([drawn[name].member for name in names])
             owner = tuple(name for name in names for _ in drawn[name].member)
-            yield Challenge(views[0], Hints(records, population, tuple(views[1:]), mask), Truth(member, owner))
+            yield Challenge(
+                views[0], ShadowModels(records, population, tuple(views[1:]), mask), TrueMembers(member, owner)
+            )
 
     # the attacker's half
 
-    def guess(self, view: PublicView, hints: Hints) -> dict[str, np.ndarray]:
+    def guess(self, view: PublicView, hints: ShadowModels) -> dict[str, np.ndarray]:
         """A score for each record, higher for members."""
         losses = view.losses(hints.records).double().numpy()
         q = confidence(losses)
@@ -145,7 +147,7 @@ class RecordMembership(Attack):
 
     # the comparison
 
-    def measure(self, guesses: Sequence[Mapping[str, np.ndarray]], secrets: Sequence[Truth]) -> list[Reading]:
+    def measure(self, guesses: Sequence[Mapping[str, np.ndarray]], secrets: Sequence[TrueMembers]) -> list[Reading]:
         """AUC and ROC of every score."""
         member = np.concatenate([s.member for s in secrets])
         owners = np.array([name for s in secrets for name in s.owner])

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from leakline.attacks.attribute_inference import Hints
+from leakline.attacks.attribute_inference import KnownUsers
 from leakline.attacks.base import Attack, Challenge, Lab
 from leakline.attacks.update_features import Feature, rows_of
 from leakline.attacks.users import LEARNERS, Learner, folds_over, test_share, user_readings
@@ -21,7 +21,7 @@ from leakline.views import ServerView, need_single_updates
 
 
 @dataclass(frozen=True)
-class Truth:
+class TruePresence:
     """Who took part in one world, among those asked for in one fold."""
 
     present: Mapping[str, bool]
@@ -102,10 +102,10 @@ class UserMembership(Attack):
             )  # fmt: skip
             for number, asked in enumerate(folds_over(present, self.folds, rng)):
                 known = {name: there for name, there in present.items() if name not in asked}
-                hints = Hints(known, asked, (frozenset(),), seed=self.folds * world + number)
-                yield Challenge(view, hints, Truth({name: present[name] for name in asked}, world))
+                hints = KnownUsers(known, asked, (frozenset(),), seed=self.folds * world + number)
+                yield Challenge(view, hints, TruePresence({name: present[name] for name in asked}, world))
 
-    def guess(self, view: ServerView, hints: Hints) -> dict[str, dict[str, float]]:
+    def guess(self, view: ServerView, hints: KnownUsers) -> dict[str, dict[str, float]]:
         """A score for each user asked for, by feature and learner."""
         output = view.bench.initial.layout.entries[-1].name.rpartition(".")[0]
         learn = list(hints.known)
@@ -119,7 +119,7 @@ class UserMembership(Attack):
                 found[f"{feature}+{learner}"] = dict(zip(hints.asked, scores.tolist(), strict=True))
         return found
 
-    def measure(self, guesses: Sequence[dict[str, dict[str, float]]], secrets: Sequence[Truth]) -> list[Reading]:
+    def measure(self, guesses: Sequence[dict[str, dict[str, float]]], secrets: Sequence[TruePresence]) -> list[Reading]:
         """Statistics over users, averaged over worlds."""
         users = sorted({name for s in secrets for name in s.present})
         shape = (self.worlds, len(users))

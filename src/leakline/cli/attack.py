@@ -34,26 +34,21 @@ def attack(
     """Attack recorded updates from the seat that recorded them; readings and images stay with the recording."""
     import torch
 
-    from leakline.recordings.attacks import INVERSIONS, Target, attack_recording, imported, known_plan, load_truth
+    from leakline.recordings.attacks import attack_for, attack_recording, imported, known_plan, load_truth
+    from leakline.recordings.lab import Target, lab_over
     from leakline.recordings.recording import Recording
     from leakline.text import clean
 
-    if use not in INVERSIONS:
-        raise LeaklineError(
-            f"{use!r} cannot work from a recording: it needs clients' data or more than their updates",
-            fix=f"one of: {', '.join(sorted(INVERSIONS))}",
-        )
     torch.set_num_threads(1)
     recording = Recording(directory)
     try:
         plan = known_plan(recording, {"learning_rate": learning_rate, "batch": batch, "epochs": epochs})
-        size = _shape(shape)
-        target = Target(imported(model), size, plan, most_images=most_images)
-        readings = attack_recording(
-            recording, INVERSIONS[use](_pairs(sets), size), target, name=use, rounds=rounds, clients=clients,
-            truth=None if truth is None else load_truth(truth), seed=seed,
-            progress=lambda text: err.print(clean(text)),
+        lab = lab_over(
+            recording, Target(imported(model), _shape(shape), plan), rounds=rounds, clients=clients,
+            truth=None if truth is None else load_truth(truth), says=lambda text: err.print(clean(text)),
         )  # fmt: skip
+        chosen = attack_for(use, lab, _pairs(sets), most_images=most_images, seed=seed)
+        readings = attack_recording(lab, chosen, use)
     except (TypeError, ValueError) as error:
         raise LeaklineError(str(error), "attack") from error
     if as_json:
@@ -61,7 +56,8 @@ def attack(
         return
     for reading in readings:
         chance = "" if reading.chance is None else f" (chance {reading.chance:.3g})"
-        out.print(clean(f"round {reading.round} {reading.client}: {reading.measure} {reading.value:.4g}{chance}"))
+        whom = "all" if reading.client is None else f"round {reading.round} {reading.client}"
+        out.print(clean(f"{whom}: {reading.label} {reading.value:.4g}{chance}"))
     out.print(f"images: {(directory / 'media')}; leakline report {directory} shows them")
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from leakline.attacks import base
 from leakline.attacks.base import Artefact, Attack
 from leakline.errors import ClientLost, LeaklineError, StackError
 from leakline.federation import Federation, federate, keep_none
@@ -62,6 +63,10 @@ class Lab:
     def kept(self, index: int) -> tuple[Weights, list[Update]] | None:
         """The weights sent in a round and the updates that were kept of it; None if none were."""
         return self.run.kept(index, self.federation.wire)
+
+    def media(self) -> Path:
+        """The folder that the attack's artefacts are written to."""
+        return self.run.media(self.attack)
 
     def notes(self, *parts: str) -> Path:
         """A folder of the attack's own for what it may need again when it is stopped and goes on."""
@@ -136,7 +141,7 @@ def attack_key(name: str, attack: Attack) -> str:
     return f"{name}-{key_of({'attack': describe(attack)})[:8]}"
 
 
-def examine(attack: Attack, lab: Lab) -> list[Reading]:
+def examine(attack: Attack, lab: base.Lab) -> list[Reading]:
     """Set the attack's challenges, collect its guesses, compare them with the secrets; write down what it made."""
     secrets: list[Any] = []
 
@@ -147,7 +152,7 @@ def examine(attack: Attack, lab: Lab) -> list[Reading]:
 
     guesses = attack.guesses(asked(), lab.workers or cores())
     results = attack.measure(guesses, secrets) if guesses else []
-    artefacts.write(lab.run.media(lab.attack), [made for made in results if isinstance(made, Artefact)])
+    artefacts.write(lab.media(), [made for made in results if isinstance(made, Artefact)])
     own = own_measures(attack.measures)
     readings = [reading for reading in results if isinstance(reading, Reading)]
     return [_with_chance(reading, measure_of(reading.measure, own).chance) for reading in readings]

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from leakline.attacks.inversion import VARIANTS, GradientInversion
-from leakline.attacks.inversion.judge import Guess, Truth, readings
+from leakline.attacks.inversion.judge import Reconstruction, TrueImages, readings
 from leakline.attacks.inversion.scene import prior_of
 from leakline.bench.training import Plan
 from leakline.data.base import Client, Data, Task
@@ -138,9 +138,9 @@ def test_a_wrong_checkpoint_and_no_knowledge_of_rate_or_labels_can_be_asked_for(
         statistics="none",
         prior="none",
     )
-    assert blind.recipe.terms.distance == "cosine"
-    assert blind.recipe.terms.statistics == 0
-    assert blind.recipe.labels == "trainable"
+    assert blind.method.terms.distance == "cosine"
+    assert blind.method.terms.statistics == 0
+    assert blind.method.labels == "trainable"
     found = examine(blind, lab_of(world, blind, tmp_path))
     assert next(r for r in found if r.measure == "ssim").value < 0.5
 
@@ -183,9 +183,9 @@ def test_what_cannot_be_attacked_is_refused_before_training(world):
 
 
 def test_bn_only_without_statistics_keeps_its_class_loss_and_dlg_nothing_to_do_with_them():
-    assert GradientInversion(variant="bn-only", statistics="none").recipe.terms.label > 0
+    assert GradientInversion(variant="bn-only", statistics="none").method.terms.label > 0
     assert VARIANTS["dlg"].terms.statistics == 0
-    assert GradientInversion(iterations=7, restarts=3).recipe.search.restarts == 3
+    assert GradientInversion(iterations=7, restarts=3).method.search.restarts == 3
 
 
 def test_rdlv_of_the_prior_itself_is_zero_and_a_perfect_guess_is_above_its_null():
@@ -193,8 +193,8 @@ def test_rdlv_of_the_prior_itself_is_zero_and_a_perfect_guess_is_above_its_null(
     prior, decoys = data[2:].mean(0, keepdim=True), data[2:, None]
 
     def told(images):
-        truth = Truth(data[:1], prior, decoys, "a", 0)
-        found = readings([Guess(images, 0.0, 1, 1.0)], [truth])
+        truth = TrueImages(data[:1], prior, decoys, "a", 0)
+        found = readings([Reconstruction(images, 0.0, 1, 1.0)], [truth])
         return {r.measure: r for r in found if isinstance(r, Reading) and r.client}
 
     assert told(prior)["rdlv"].value == pytest.approx(0, abs=1e-9)

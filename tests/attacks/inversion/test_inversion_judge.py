@@ -14,7 +14,7 @@ from torch import nn
 from leakline.attacks.base import Artefact
 from leakline.attacks.inversion import scene
 from leakline.attacks.inversion.embedding import save, trained
-from leakline.attacks.inversion.judge import Guess, Truth, first_hits, paired, readings
+from leakline.attacks.inversion.judge import Reconstruction, TrueImages, first_hits, paired, readings
 from leakline.attacks.inversion.lineup import pool_of
 from leakline.data.base import Client, Data, Task
 from leakline.data.phantoms import Phantoms
@@ -44,19 +44,17 @@ def federation_of(images, public, names):
 def judged(images, made, pool, names, rounds=None):
     prior = torch.full((1, *images[0].shape[1:]), 0.5)
     rounds = rounds or [0] * len(images)
-    secrets = [Truth(x, prior, None, name, r, pool) for x, name, r in zip(images, names, rounds, strict=True)]
-    measured = readings([Guess(m, 0.0, 10, 60.0) for m in made], secrets)
-    return {(r.measure, r.client, r.round): r for r in measured if isinstance(r, Reading)}
+    secrets = [TrueImages(x, prior, None, name, r, pool) for x, name, r in zip(images, names, rounds, strict=True)]
+    found = readings([Reconstruction(m, 0.0, 10, 60.0) for m in made], secrets)
+    return {(r.measure, r.client, r.round): r for r in found if isinstance(r, Reading)}
 
 
-def written(folder, guess, secret):
-    """What the lab writes of one turn."""
-    artefacts.write(folder, [a for a in readings([guess], [secret]) if isinstance(a, Artefact)])
-    return folder / f"round-{secret.index:04d}" / secret.client
-
-
-def p_of(reading):
-    return reading.about["p"]
+def written(folder, secret, made):
+    """The readings of one turn, and the folder that its artefacts were written to."""
+    found = readings([Reconstruction(made, 0.0, 1, 1.0)], [secret])
+    artefacts.write(folder, [artefact for artefact in found if isinstance(artefact, Artefact)])
+    here = folder / f"round-{secret.index:04d}" / secret.client
+    return [reading for reading in found if isinstance(reading, Reading)], here
 
 
 @pytest.fixture(scope="module")
@@ -75,13 +73,13 @@ def test_perfect_reconstructions_give_everybody_away(crowd):
             one = by[measure, name, 0]
             assert (one.value, one.n) == (1, 1)
             assert one.chance == pytest.approx(1 / 80)
-            assert p_of(one) < 0.06  # about (1 + 1000 / 80) / 1001
+            assert one.about["p"] < 0.06  # about (1 + 1000 / 80) / 1001
         assert by["cosine", name, 0].value == pytest.approx(1)
         assert by["cosine", name, 0].chance < 1
     whole = by["iip", None, None]
     assert (whole.value, whole.low, whole.high, whole.n) == (1, 1, 1, 40)
     for measure in ("iip", "iip-exact"):
-        assert p_of(by[measure, None, None]) == pytest.approx(1 / 1001, rel=0.01)
+        assert by[measure, None, None].about["p"] == pytest.approx(1 / 1001, rel=0.01)
     assert by["cosine", None, None].value == pytest.approx(1)
     assert by["ssim", None, None].value == pytest.approx(1)
     assert by["ssim", None, None].chance == pytest.approx(np.mean([by["ssim", n, 0].chance for n in names]))
@@ -145,15 +143,10 @@ def test_hits_count_a_pool_image_once_as_iip_does():
 
 
 def test_without_a_pool_there_is_no_iip_and_the_note_says_why(tmp_path):
-    secret, guess = (
-        Truth(noise(1, 0), noise(1, 1), None, "a", 0, unread="nothing public"),
-        Guess(noise(1, 2), 0.0, 1, 1.0),
-    )
-    lines = [r for r in readings([guess], [secret]) if isinstance(r, Reading)]
-    assert {r.measure for r in lines} == {"ssim", "psnr", "rdlv"}
-    assert "no IIP: nothing public" in lines[0].note
-    folder = written(tmp_path, guess, secret)
-    assert folder.is_dir()
+    secret = TrueImages(noise(1, 0), noise(1, 1), None, "a", 0, unread="nothing public")
+    found, folder = written(tmp_path, secret, noise(1, 2))
+    assert {r.measure for r in found} == {"ssim", "psnr", "rdlv"}
+    assert "no IIP: nothing public" in found[0].note
     assert not (folder / "embedding.npy").exists()
 
 
@@ -161,9 +154,9 @@ def test_without_a_pool_there_is_no_iip_and_the_note_says_why(tmp_path):
 def test_pictures_stand_beside_their_own_original(tmp_path, channels):
     images, prior = noise(10, 0, channels), noise(1, 1, channels)
     made = images.flip(0) * 0.9
-    secret = Truth(images, prior, None, "a", 3, noise=5.0)
-    folder = written(tmp_path, Guess(made, 0.0, 1, 1.0), secret)
-    pairs = {p.truth: p for p in paired(Guess(made, 0.0, 1, 1.0), secret)}
+    secret = TrueImages(images, prior, None, "a", 3, noise=5.0)
+    _, folder = written(tmp_path, secret, made)
+    pairs = {p.truth: p for p in paired(Reconstruction(made, 0.0, 1, 1.0), secret)}
     assert {t: p.made for t, p in pairs.items()} == {t: 9 - t for t in range(10)}
     entries = json.loads((folder / "media.json").read_text())
     assert len(entries) == 3 * 8
@@ -191,7 +184,7 @@ def test_points_are_written_with_what_they_are(tmp_path):
     images = noise(3, 0)
     pool = federation_of([images], noise(5, 1), ["a"])
     prior, made = noise(1, 2), noise(3, 3)
-    folder = written(tmp_path, Guess(made, 0.0, 1, 1.0), Truth(images, prior, None, "a", 2, pool, 25.0))
+    _, folder = written(tmp_path, TrueImages(images, prior, None, "a", 2, pool, 25.0), made)
     points = np.load(folder / "embedding.npy", allow_pickle=False)
     about = json.loads((folder / "embedding.json").read_text())
     assert points.dtype == np.float32

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
@@ -13,11 +13,11 @@ from leakline.attacks.base import Artefact, Attack, Challenge, Lab
 from leakline.attacks.inversion import scene
 from leakline.attacks.inversion.embedding import load
 from leakline.attacks.inversion.intercepted import Intercepted, Labels, norm_momenta, problem_of
-from leakline.attacks.inversion.judge import Guess, Truth, readings
+from leakline.attacks.inversion.judge import Reconstruction, Secret, readings
 from leakline.attacks.inversion.objective import Terms
 from leakline.attacks.inversion.problem import Problem
 from leakline.attacks.inversion.search import Search, searches
-from leakline.attacks.inversion.statistics import Reading as Inverse
+from leakline.attacks.inversion.statistics import Inverse
 from leakline.errors import StudyError
 from leakline.federation import Federation
 from leakline.messages import Keep
@@ -31,7 +31,7 @@ Statistics = Literal["client", "global", "none"]
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Method:
     """A variant: what it matches, how it searches, whose statistics it takes, how it comes by labels."""
 
     terms: Terms
@@ -42,25 +42,25 @@ class Recipe:
 
 _PIXELS = Search(optimiser="adam", levels=(1.0,), restarts=1, patience=1000)
 
-VARIANTS: dict[Variant, Recipe] = {
-    "grad+bn": Recipe(Terms(smooth=100.0), Search()),
-    "dlg": Recipe(
+VARIANTS: dict[Variant, Method] = {
+    "grad+bn": Method(Terms(smooth=100.0), Search()),
+    "dlg": Method(
         Terms(update=1.0, distance="l2", statistics=0.0, exposed=0.0, box=0.0),
         Search(levels=(1.0,), restarts=1),
         "none",
         "trainable",
     ),
-    "geiping": Recipe(
+    "geiping": Method(
         Terms(update=1.0, distance="cosine", statistics=0.0, exposed=0.0, variation=0.1, box=1.0),
         replace(_PIXELS, rate=0.02, signed=True),
         "none",
     ),
-    "bn-only": Recipe(
+    "bn-only": Method(
         Terms(update=0.0, statistics=1.0, exposed=0.0, label=0.1, variation=1e-3, energy=1e-5),
         replace(_PIXELS, rate=0.02, warm_up=100),
         labels="trainable",
     ),
-    "deep-inversion": Recipe(
+    "deep-inversion": Method(
         Terms(update=0.0, statistics=1.0, exposed=0.0, label=0.1, variation=1e-3, energy=1e-5),
         replace(_PIXELS, rate=0.02, warm_up=100),
         "global",
@@ -75,9 +75,12 @@ VARIANTS: dict[Variant, Recipe] = {
   deep-inversion  Yin et al. 2020: class loss and the global model's own statistics; uses no update at all
 """
 
+SETTINGS: dict[str, type] = {f.name: part for part in (Terms, Search) for f in fields(part)}
+"""What `GradientInversion.settings` may say, and of which part of the engine it is a field."""
+
 
 @dataclass(frozen=True)
-class Hints:
+class Start:
     """What the attacker is told besides its view: a public image to start from, and where it may keep notes."""
 
     prior: Tensor
@@ -96,12 +99,13 @@ class GradientInversion(Attack):
     they are). ``rounds`` are attacked, for ``clients`` (all, if none are named) whose images are not more
     than ``most_images``. ``reading``: the exact K-step inverse of running averages, or the paper's one-step formula.
     ``embedding``: weights (safetensors) of the network that looks for reconstructions among all images; without them
-    one is trained on the server's public images.
+    one is trained on the server's public images. ``settings`` stand in the place of the variant's by name: any field
+    of `Terms` or `Search`.
 
     What the attacker may lack:
       checkpoint  "right": the weights that were sent; "wrong": another random model's
       prior       "public": the mean of the server's validation (or test) images; "wrong": the mean of brain phantoms;
-                  "none": flat grey with noise
+                  "none": flat grey with noise; "flat": mid grey
       statistics  "sent", or "none": the attacker ignores them (a federation under fedbn does not send them at all)
       labels      "restored" from the last layer where that can be; "unknown": searched for
       rate        "known", or "unknown": then updates are matched by cosine
@@ -115,7 +119,7 @@ class GradientInversion(Attack):
     restarts: int = 0
     reading: Inverse = "exact"
     checkpoint: Literal["right", "wrong"] = "right"
-    prior: Literal["public", "wrong", "none"] = "public"
+    prior: scene.Prior = "public"
     statistics: Literal["sent", "none"] = "sent"
     labels: Literal["restored", "unknown"] = "restored"
     rate: Literal["known", "unknown"] = "known"
@@ -123,6 +127,7 @@ class GradientInversion(Attack):
     most_images: int = 32
     embedding: str = ""
     seed: int = 0
+    settings: Mapping[str, bool | int | float | str | tuple[float, ...]] = field(default_factory=dict, hash=False)
     seat: ClassVar[Seat] = Seat.SERVER
 
     def __post_init__(self) -> None:
@@ -134,12 +139,14 @@ class GradientInversion(Attack):
             raise ValueError(f"rounds must be one or more, from 0 on: {self.rounds}")
         if self.iterations < 0 or self.restarts < 0 or self.most_images < 1:
             raise ValueError(f"iterations and restarts of 0 or more, most_images of 1 or more: {self}")
+        if unknown := self.settings.keys() - SETTINGS.keys():
+            raise ValueError(f"there is no setting {min(unknown)!r}; there are: {', '.join(sorted(SETTINGS))}")
 
     @property
-    def recipe(self) -> Recipe:
+    def method(self) -> Method:
         """The variant's settings with this attack's own in their place."""
         chosen = VARIANTS[self.variant]
-        terms, search = chosen.terms, chosen.search
+        terms, search = replace(chosen.terms, **self._set(Terms)), replace(chosen.search, **self._set(Search))
         if self.iterations:
             search = replace(search, iterations=self.iterations)
         if self.restarts:
@@ -152,7 +159,10 @@ class GradientInversion(Attack):
             if not terms.update + terms.exposed + terms.label:
                 raise ValueError(f"{self.variant} matches statistics only: statistics = 'none' leaves nothing")
         labels: Labels = "trainable" if self.labels == "unknown" else chosen.labels
-        return Recipe(terms, search, "none" if blind else chosen.statistics, labels)
+        return Method(terms, search, "none" if blind else chosen.statistics, labels)
+
+    def _set(self, part: type) -> dict[str, Any]:
+        return {name: value for name, value in self.settings.items() if SETTINGS[name] is part}
 
     # the examiner's half
 
@@ -186,7 +196,7 @@ class GradientInversion(Attack):
                 f"clients train with {federation.plan.optimiser}: only SGD can be simulated", 'optimiser = "sgd"'
             )
         bench = federation.bench()
-        if self.recipe.terms.statistics and not norm_momenta(bench.model):
+        if self.method.terms.statistics and not norm_momenta(bench.model):
             raise _wrong(
                 "it matches BatchNorm's statistics, and the model has none",
                 'use norm = "batch", or variant = "geiping" or "dlg", or statistics = "none"',
@@ -199,8 +209,8 @@ class GradientInversion(Attack):
         """The searches' price in examples' training steps, if none ends early."""
         images = sum(len(federation.clients[name].train) for name in self._targets(federation))
         # An evaluation that matches updates takes 6.6 forward passes (benchmarks), any other and a training step three.
-        each = 2.2 if self.recipe.terms.update else 1.0
-        how = self.recipe.search
+        each = 2.2 if self.method.terms.update else 1.0
+        how = self.method.search
         return each * len(self.rounds) * images * federation.plan.epochs * how.restarts * how.iterations
 
     def _targets(self, federation: Federation) -> tuple[str, ...]:
@@ -232,18 +242,18 @@ class GradientInversion(Attack):
                     federation.plan_of(update.client), (sent,), ((update,),),
                 )  # fmt: skip
                 notes = lab.notes(f"round-{index:04d}", update.client)
-                hints = Hints(prior, update.client, index, wrong, notes, lab.says)
+                hints = Start(prior, update.client, index, wrong, notes, lab.says)
                 secret = scene.truth(federation, update.client, index, prior, self.seed, self.embedding)
                 yield Challenge(view, hints, secret)
 
     # the attacker's half
 
-    def guess(self, view: ServerView, hints: Hints) -> Guess:
+    def guess(self, view: ServerView, hints: Start) -> Reconstruction:
         """The images, from the weights that were sent and the update that came back."""
         (found,) = self.guesses([(view, hints)], 1)
         return found
 
-    def guesses(self, asked: Iterable[tuple[ServerView, Hints]], workers: int) -> list[Guess]:
+    def guesses(self, asked: Iterable[tuple[ServerView, Start]], workers: int) -> list[Reconstruction]:
         """The same for several updates, with all their restarts side by side."""
         questions = list(asked)
         if not questions:
@@ -251,16 +261,18 @@ class GradientInversion(Attack):
         told = [hints for _, hints in questions]
         problems = [self._problem(*question) for question in questions]
         found = searches(
-            problems, self.recipe.search, seed=self.seed, workers=workers, checkpoints=[hints.notes for hints in told],
+            problems, self.method.search, seed=self.seed, workers=workers, checkpoints=[hints.notes for hints in told],
             progress=lambda i, standing: told[i].says(f"{self.variant} of {told[i].client}: {standing.line()}"),
         )  # fmt: skip
         return [
-            Guess(one.images, one.objective, one.iterations, one.seconds, tuple(problem.evidence.inputs))
-            for one, problem in zip(found, problems, strict=True)
+            Reconstruction(
+                made.images, made.objective, made.iterations, made.seconds, tuple(problem.evidence.inputs), made.classes
+            )
+            for made, problem in zip(found, problems, strict=True)
         ]
 
-    def _problem(self, view: ServerView, hints: Hints) -> Problem:
-        chosen = self.recipe
+    def _problem(self, view: ServerView, hints: Start) -> Problem:
+        chosen = self.method
         update = view.updates[0][0]
         sent = view.sent[0] if hints.wrong is None else hints.wrong
         seen = Intercepted(view.bench, sent, update.delta, view.plan, update.examples, hints.index)
@@ -271,8 +283,11 @@ class GradientInversion(Attack):
 
     # the comparison
 
-    def measure(self, guesses: Sequence[Guess], secrets: Sequence[Truth]) -> list[Reading | Artefact]:
-        """SSIM, PSNR and RDLV with its null for each client and round, and over all; and the pictures."""
+    def measure(self, guesses: Sequence[Reconstruction], secrets: Sequence[Secret]) -> list[Reading | Artefact]:
+        """SSIM, PSNR and RDLV with its null for each client and round, and over all; and the pictures.
+
+        Of turns whose images nobody knows, the objective that was reached.
+        """
         return readings(guesses, secrets)
 
 

@@ -13,7 +13,7 @@ from leakline.attacks.inversion.exposed import exposed
 from leakline.attacks.inversion.objective import Evidence, Terms, restore_labels
 from leakline.attacks.inversion.problem import Problem
 from leakline.attacks.inversion.simulate import Recipe
-from leakline.attacks.inversion.statistics import Reading, inverse, shares
+from leakline.attacks.inversion.statistics import Inverse, inverse, shares
 from leakline.attacks.inversion.twin import Twin
 from leakline.bench.training import Bench, Plan
 from leakline.errors import StackError
@@ -43,7 +43,7 @@ def problem_of(
     prior: Tensor,
     terms: Terms,
     *,
-    reading: Reading = "exact",
+    reading: Inverse = "exact",
     labels: Labels = "restored",
     rate: float | None = None,
     statistics: Literal["client", "global", "none"] = "client",

@@ -15,6 +15,7 @@ from leakline.attacks.inversion.embedding import embed
 from leakline.attacks.inversion.lineup import Pool
 from leakline.leakage.images import (
     Identification,
+    Variant,
     assign,
     bootstrap_interval,
     iip,
@@ -31,9 +32,12 @@ from leakline.readings import Fact, Reading
 
 _LOOKED = "; too small: which image each stands for was settled by looking at the reconstructions"
 
+MOST_DECIBELS = 200.0
+"""PSNR of equal images, which have no finite one."""
+
 
 @dataclass(frozen=True)
-class Guess:
+class Reconstruction:
     """The reconstructions of one turn [N, C, H, W], and what they took."""
 
     images: Tensor
@@ -41,10 +45,19 @@ class Guess:
     iterations: int
     seconds: float
     exposed: tuple[str, ...] = ()
+    classes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
-class Truth:
+class UnknownImages:
+    """A turn whose images the examiner does not have either: of a recording."""
+
+    client: str
+    index: int
+
+
+@dataclass(frozen=True)
+class TrueImages:
     """The images of one turn, the prior, and sets of public images [sets, N, C, H, W].
 
     ``pool``: images to look for the source among; without it ``unread`` says why there is none. ``noise``: how much of
@@ -61,8 +74,30 @@ class Truth:
     unread: str = ""
 
 
-def readings(guesses: Sequence[Guess], secrets: Sequence[Truth]) -> list[Reading | Artefact]:
-    """Per client and round, then over all of them; with the pictures.
+Secret = TrueImages | UnknownImages
+
+
+def readings(guesses: Sequence[Reconstruction], secrets: Sequence[Secret]) -> list[Reading | Artefact]:
+    """Per client and round, then over all of them; with the pictures. Of unknown turns only the objective is said."""
+    turns = list(zip(guesses, secrets, strict=True))
+    unknown = [
+        made for guess, secret in turns if isinstance(secret, UnknownImages) for made in _unscored(guess, secret)
+    ]
+    return unknown + _scored([(guess, secret) for guess, secret in turns if isinstance(secret, TrueImages)])
+
+
+def _unscored(guess: Reconstruction, secret: UnknownImages) -> list[Reading | Artefact]:
+    """How well the reconstructions explain the update, and the pictures."""
+    labels = ", ".join(map(str, guess.classes))
+    objective = Reading(
+        "objective", guess.objective, n=len(guess.images), client=secret.client, round=secret.index,
+        about={**_took(guess), "labels": labels}, note=f"{guess.iterations} iterations; labels found: {labels}",
+    )  # fmt: skip
+    return [objective, media.unscored(secret.client, secret.index, guess.images)]
+
+
+def _scored(turns: Sequence[tuple[Reconstruction, TrueImages]]) -> list[Reading | Artefact]:
+    """Held against the truth.
 
     RDLV takes for every true image the best of all reconstructions (as the paper), so luck grows with their number:
     ``chance`` is the mean of the same maximum over decoys, reconstructions of *other* turns where their number fits
@@ -75,11 +110,12 @@ def readings(guesses: Sequence[Guess], secrets: Sequence[Truth]) -> list[Reading
     """
     found: list[Reading | Artefact] = []
     whole = _Whole()
-    for place, (guess, secret) in enumerate(zip(guesses, secrets, strict=True)):
+    for guess, secret in turns:
         pairs = paired(guess, secret)
-        leak = rdlv_max(secret.images, guess.images, secret.prior)
-        null = _null(place, guesses, secrets)
+        leak = rdlv_max(secret.images, guess.images, secret.prior, variant=_window(secret))
+        null = _null(guess, secret, turns)
         peak = psnr(secret.images[[p.truth for p in pairs]], guess.images[[p.made for p in pairs]])
+        peak = peak.clamp(max=MOST_DECIBELS)
         luck: dict[str, Fact] = (
             {} if null is None else {"p": p_value(float(leak.mean()), null.mean(1)), "decoys": len(null)}
         )
@@ -101,13 +137,14 @@ def readings(guesses: Sequence[Guess], secrets: Sequence[Truth]) -> list[Reading
     return found + whole.lines()
 
 
-def paired(guess: Guess, secret: Truth) -> list[media.Pair]:
+def paired(guess: Reconstruction, secret: TrueImages) -> list[media.Pair]:
     """Which true image each reconstruction stands for: one-to-one with the largest sum of SSIM."""
-    scores = pairwise_ssim(secret.images, guess.images)
+    window = _window(secret)
+    scores = pairwise_ssim(secret.images, guess.images, variant=window)
     pairs = [(t, i) for i, t in enumerate(assign(scores).tolist()) if t >= 0]
     rows, columns = [t for t, _ in pairs], [i for _, i in pairs]
-    known = pairwise_ssim(secret.images, secret.prior)[:, 0]
-    gain = rdlv(secret.images[rows], guess.images[columns], secret.prior)
+    known = pairwise_ssim(secret.images, secret.prior, variant=window)[:, 0]
+    gain = rdlv(secret.images[rows], guess.images[columns], secret.prior, variant=window)
     return [
         media.Pair(t, i, float(scores[t, i]), float(known[t]), float(g))
         for t, i, g in zip(rows, columns, gain, strict=True)
@@ -115,7 +152,7 @@ def paired(guess: Guess, secret: Truth) -> list[media.Pair]:
 
 
 def _identify(
-    turn: _Turn, pool: Pool, guess: Guess, pairs: Sequence[media.Pair], whole: _Whole, scene: media.Scene
+    turn: _Turn, pool: Pool, guess: Reconstruction, pairs: Sequence[media.Pair], whole: _Whole, scene: media.Scene
 ) -> list[Reading | Artefact]:
     """IIP in both variants and cosine, and the points."""
     secret = turn.secret
@@ -161,7 +198,7 @@ def first_hits(nearest: np.ndarray, own: np.ndarray) -> list[float]:
 class _Turn:
     """Writes lines about one client in one round."""
 
-    secret: Truth
+    secret: TrueImages
 
     def line(
         self, measure: str, values: Sequence[float], chance: float | None, note: str, about: Mapping[str, Fact]
@@ -183,7 +220,7 @@ class _Whole:
     near: float | None = None
 
     def add(
-        self, measure: str, secret: Truth, images: Sequence[int], values: Sequence[float],
+        self, measure: str, secret: TrueImages, images: Sequence[int], values: Sequence[float],
         found: Identification | None = None,
     ) -> None:  # fmt: skip
         mine = self.values.setdefault(measure, {})
@@ -227,29 +264,36 @@ def _interval(values: Sequence[float], rng: np.random.Generator) -> tuple[float 
     return bootstrap_interval(np.asarray(values), rng=rng) if len(values) > 1 else (None, None)
 
 
-def _took(guess: Guess) -> dict[str, Fact]:
+def _took(guess: Reconstruction) -> dict[str, Fact]:
     exposed: dict[str, Fact] = {"exposed": guess.exposed[0]} if guess.exposed else {}
     return {"iterations": guess.iterations, "seconds": round(guess.seconds, 3), **exposed}
 
 
-def _effort(guess: Guess, secret: Truth) -> str:
+def _effort(guess: Reconstruction, secret: TrueImages) -> str:
     note = f"{guess.iterations} iterations, {guess.seconds / 60:.1f} min"
     if guess.exposed:
         note += f"; input of {guess.exposed[0]} read exactly"
     return f"{note}; no IIP: {secret.unread}" if secret.unread else note
 
 
-def _null(place: int, guesses: Sequence[Guess], secrets: Sequence[Truth]) -> Tensor | None:
+def _window(secret: TrueImages) -> Variant:
+    """SSIM's usual window, or the small one for images that it does not fit into."""
+    return "gaussian" if min(secret.images.shape[-2:]) >= 11 else "uniform"
+
+
+def _null(
+    guess: Reconstruction, secret: TrueImages, turns: Sequence[tuple[Reconstruction, TrueImages]]
+) -> Tensor | None:
     """RDLV of decoys [sets, images]: other turns' reconstructions with other images, and public images."""
-    secret, count = secrets[place], len(guesses[place].images)
+    count = len(guess.images)
     sets = [
         g.images
-        for g, s in zip(guesses, secrets, strict=True)
+        for g, s in turns
         if s.client != secret.client and len(g.images) == count and not _share(s.images, secret.images)
     ]
     if secret.decoys is not None:
         sets += list(secret.decoys)
-    return rdlv_null(secret.images, torch.stack(sets), secret.prior) if sets else None
+    return rdlv_null(secret.images, torch.stack(sets), secret.prior, variant=_window(secret)) if sets else None
 
 
 def _share(a: Tensor, b: Tensor) -> bool:

@@ -62,6 +62,12 @@ def images_of(scene: Scene, truth: Tensor, prior: Tensor, made: Tensor, pairs: S
     return Artefact(scene.client, scene.round, arrays, pictures, {"media": entries})
 
 
+def unscored(client: str, index: int, made: Tensor) -> Artefact:
+    """Reconstructions alone, one below the other in the strip."""
+    strip = torch.cat(list(made), dim=-2)
+    return Artefact(client, index, {"reconstruction": _array(made)}, {"strip": strip})
+
+
 def points_of(scene: Scene, truth: Tensor, prior: Tensor, made: Tensor) -> Artefact:
     """Embeddings of images, prior and reconstructions, one below the other, and what each row is."""
     kinds = ["original"] * len(truth) + ["prior"] * len(prior) + ["reconstruction"] * len(made)

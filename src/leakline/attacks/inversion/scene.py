@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from leakline.attacks.inversion.embedding import load, trained
-from leakline.attacks.inversion.judge import Truth
+from leakline.attacks.inversion.judge import Secret, TrueImages, UnknownImages
 from leakline.attacks.inversion.lineup import Pool, pool_of
 from leakline.data.base import Data, Task
 from leakline.data.phantoms import Phantoms
@@ -20,6 +20,7 @@ from leakline.federation import Federation, initial_weights
 from leakline.randomness import Stream
 from leakline.weights import Weights
 
+Prior = Literal["public", "wrong", "none", "flat"]
 DECOYS = 200
 """How many sets of public images the null is made of."""
 
@@ -32,10 +33,12 @@ def public(federation: Federation) -> Data | None:
     return None
 
 
-def prior_of(federation: Federation, kind: Literal["public", "wrong", "none"], grey: bool, seed: int) -> Tensor:
+def prior_of(federation: Federation, kind: Prior, grey: bool, seed: int) -> Tensor:
     """The image that a search starts from, [1, C, H, W] in [0, 1]; one channel where ``grey``."""
     channels, height, width = federation.task.shape
     wanted = 1 if grey else channels
+    if kind == "flat":
+        return torch.full((1, wanted, height, width), 0.5)
     if kind == "none":
         noise = torch.randn(1, wanted, height, width, generator=torch.Generator().manual_seed(seed))
         return (0.5 + 0.1 * noise).clamp(0, 1)
@@ -64,13 +67,15 @@ def other_weights(federation: Federation) -> Weights:
     return initial_weights(replace(federation, seed=federation.seed + 7919))
 
 
-def truth(federation: Federation, client: str, index: int, prior: Tensor, seed: int, embedding: str = "") -> Truth:
+def truth(federation: Federation, client: str, index: int, prior: Tensor, seed: int, embedding: str = "") -> Secret:
     """What the examiner knows of one attacked turn, with sets of public images to measure luck by.
 
     ``embedding``: a safetensors file with weights of the network that looks for nearest images; without one, a network
     is trained on the public images (once for all turns, attacks and defences that share their data).
     """
     data = federation.clients[client].train
+    if data.x.is_meta:  # the examiner has a recording and not the images
+        return UnknownImages(client, index)
     images = data.inputs(slice(None))
     channels = images.shape[1]
     shown = public(federation)
@@ -81,7 +86,7 @@ def truth(federation: Federation, client: str, index: int, prior: Tensor, seed: 
         rows = [rng.choice(len(shown), len(data), replace=False) for _ in range(sets)]
         decoys = torch.stack([shown.take(r).inputs(slice(None)) for r in rows])
     pool, unread = lineup(federation, seed, embedding)
-    return Truth(
+    return TrueImages(
         images, prior.expand(1, channels, *prior.shape[2:]), decoys, client, index, pool,
         federation.stack.loudness, unread,
     )  # fmt: skip

@@ -106,6 +106,11 @@ class Found:
     seconds: float
     gradients: dict[str, float] = field(default_factory=dict)
 
+    @property
+    def classes(self) -> tuple[int, ...]:
+        """The labels, also where a search over probabilities found them."""
+        return tuple((self.targets if self.targets.ndim == 1 else self.targets.argmax(1)).tolist())
+
 
 def search(
     problem: Problem,

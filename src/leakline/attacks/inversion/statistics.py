@@ -16,18 +16,18 @@ from typing import Literal
 
 from torch import Tensor
 
-Reading = Literal["exact", "paper"]
+Inverse = Literal["exact", "paper"]
 Moments = tuple[Tensor, Tensor, int]
 """Mean, biased variance, number of values per channel."""
 
 
-def shares(steps: int, momentum: float, reading: Reading = "exact") -> list[float]:
+def shares(steps: int, momentum: float, reading: Inverse = "exact") -> list[float]:
     """The weight of each step's statistics in what `inverse` returns; they sum to 1 in the exact reading."""
     total = momentum if reading == "paper" else 1 - (1 - momentum) ** steps
     return [momentum * (1 - momentum) ** (steps - 1 - k) / total for k in range(steps)]
 
 
-def inverse(before: Tensor, after: Tensor, steps: int, momentum: float, reading: Reading = "exact") -> Tensor:
+def inverse(before: Tensor, after: Tensor, steps: int, momentum: float, reading: Inverse = "exact") -> Tensor:
     """The weighted mean of the batches' statistics, from the running average before and after ``steps`` steps."""
     if steps < 1 or not 0 < momentum <= 1:
         raise ValueError(f"at least one step and a momentum in (0, 1] are needed: {steps}, {momentum}")

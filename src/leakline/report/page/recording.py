@@ -25,7 +25,7 @@ def build_recording_report(root: Path, out: Path | None = None, shareable: bool 
 
     recording, style = Recording(root), asset("page.css")
     findings, claimed = _findings(recording)
-    pictures = sorted((root / "media").glob("*.png"))
+    pictures = sorted((root / "media").rglob("strip.png"))
     page = template("recording.html.jinja").render(
         name=root.absolute().name, version=__version__, style=Markup(style), policy=policy([], [style]),
         about=_about(recording), findings=findings, claimed=claimed, attacks=_attacks(recording),
@@ -106,4 +106,5 @@ def _real(value: Any) -> bool:
 
 def _image(path: Path) -> dict[str, str]:
     # The name decides nothing; what is inside is shown as an image or not at all.
-    return {"name": path.stem, "source": "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode()}
+    source = "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode()
+    return {"name": " ".join(path.parts[-4:-1]), "source": source}

@@ -1,0 +1,207 @@
+"""A recording as a lab: an attack that needs no more than was recorded meets it as it meets a run of leakline's own.
+
+What is there: the weights sent and the updates, round by round, the plan as far as it is known, the last model where
+the seat sees it. What is not there (clients' data and memories, other federations, answers to probes) is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from leakline.bench.training import Plan
+from leakline.data.base import Client, Data, Task
+from leakline.errors import DataError, StackError
+from leakline.federation import Federation, keep_none
+from leakline.messages import Keep, Memory, Update
+from leakline.privacy import Claim, NoClaim
+from leakline.randomness import Stream
+from leakline.recordings.recording import Recording
+from leakline.study.lab import Says, unsaid
+from leakline.weights import Layout, Weights
+
+ELSEWHERE = "run it in a study, on a federation that leakline trains"
+
+
+@dataclass(frozen=True)
+class Target:
+    """What the attacker brings: the architecture, the shape of an image, the local plan."""
+
+    build: Callable[[], nn.Module]
+    shape: tuple[int, ...]
+    plan: Plan
+
+    def model(self) -> nn.Module:
+        """A fresh model."""
+        model = self.build()
+        if not isinstance(model, nn.Module):
+            raise StackError(
+                f"the model is a {type(model).__name__}", "--model", "name a function or class that builds it"
+            )
+        return model
+
+
+@dataclass(frozen=True)
+class RecordedLab:
+    """`leakline.attacks.Lab` over some rounds of a recording.
+
+    ``attack`` is the name under which an attack's own files stand.
+    """
+
+    federation: Federation
+    recording: Recording
+    rounds: tuple[int, ...]
+    workers: int = 0
+    says: Says = unsaid
+    attack: str = "unnamed"
+
+    def stream(self, purpose: str) -> Stream:
+        """The examiner's own randomness."""
+        return Stream(self.federation.seed, -2, "examiner", purpose)
+
+    def final_weights(self) -> Weights:
+        """The model that came of the last recorded round, where the seat sees it."""
+        last = self.recording.round(self.recording.indices()[-1], clients=())
+        if "result_unknown" in last.facts:
+            _refuse("the last model")
+        return last.result
+
+    def cohorts(self) -> list[tuple[str, ...]]:
+        """Who took part, by the engine's numbers of rounds; nobody in rounds that have no line."""
+        cohorts = {record["round"]: tuple(record["cohort"]) for record in self.recording.records()}
+        return [cohorts.get(index, ()) for index in range(self.federation.rounds)]
+
+    def kept(self, index: int) -> tuple[Weights, list[Update]] | None:
+        """The weights sent in a round and the updates that were recorded."""
+        if index not in self.recording.indices():
+            return None
+        round_ = self.recording.round(index)
+        return round_.sent, list(round_.updates)
+
+    def media(self) -> Path:
+        """The folder that the attack's artefacts are written to."""
+        return self.recording.run.media(self.attack)
+
+    def notes(self, *parts: str) -> Path:
+        """A folder of the attack's own for what it may need again when it is stopped and goes on."""
+        return self.recording.run.notes(self.attack).joinpath(*parts)
+
+    def memories(self) -> dict[str, Memory]:
+        """Refused: what clients keep for themselves is not recorded."""
+        _refuse("what clients keep for themselves")
+
+    def probe(
+        self,
+        weights: Weights,
+        number: int,
+        *,
+        federation: Federation | None = None,
+        clients: Sequence[str] = (),
+        memories: dict[str, Memory] | None = None,
+    ) -> tuple[Update, ...]:
+        """Refused: there is nobody to answer."""
+        _refuse("clients that answer chosen weights")
+
+    def variant(self, federation: Federation, keep: Keep = keep_none) -> RecordedLab:
+        """Refused: nothing can be trained."""
+        _refuse("other federations trained for comparison")
+
+
+@dataclass(frozen=True)
+class Remote(Data):
+    """A client's examples from afar: how many, of what shape; the images where they are given, never the labels.
+
+    What is not known is a tensor without storage: it has a shape, and no value can be read from it.
+    """
+
+    @classmethod
+    def of(cls, examples: int, shape: Sequence[int], images: Tensor | None = None) -> Remote:
+        """So many examples, with their images if those are given."""
+        x = torch.empty(examples, *shape, device="meta") if images is None else images
+        return cls(x, torch.empty(len(x), dtype=torch.int64, device="meta"))
+
+    def inputs(self, rows: Tensor | slice) -> Tensor:
+        """The images, if they were given."""
+        return _refuse("the clients' data") if self.x.is_meta else super().inputs(rows)
+
+    def take(self, rows: Tensor | np.ndarray | Sequence[int]) -> Data:
+        """Refused: examples without labels are no data to work with."""
+        _refuse("the clients' data")
+
+    labels = fingerprint = lambda self: _refuse("the clients' data")
+
+
+class Undisclosed(Federation):
+    """A federation that somebody else ran: what protected it is not known, so nothing is said about promises."""
+
+    def claims(self, facts: Sequence[Mapping[str, float]] = ()) -> dict[str, Claim | NoClaim]:
+        """Refused: defences are not recorded."""
+        _refuse("the defences")
+
+
+class FromOne(Plan):
+    """The plan of an engine that counts rounds from 1; schedules count them from 0."""
+
+    def rate(self, index: int) -> float:
+        """The learning rate of the engine's round ``index``."""
+        return super().rate(max(index - 1, 0))
+
+
+def lab_over(
+    recording: Recording, target: Target, *, rounds: Sequence[int] = (), clients: Sequence[str] = (),
+    truth: Mapping[str, Tensor] | None = None, says: Says = unsaid,
+) -> RecordedLab:  # fmt: skip
+    """The lab of a recording, or of some of its rounds and clients, if the model is the one that was recorded.
+
+    ``truth``: images by client, for whoever holds them and wants to know how close an attack comes.
+    """
+    _check_model(recording, target)
+    rounds, images = tuple(rounds or recording.indices()), dict(truth or {})
+    examples: dict[str, int] = {}
+    for index in rounds:
+        for update in recording.round(index, clients or None).updates:
+            if update.client in images:
+                _check_images(images[update.client], target.shape, update)
+            examples[update.client] = max(update.examples, examples.get(update.client, 0))
+    people = tuple(Client(name, Remote.of(n, target.shape, images.get(name))) for name, n in examples.items())
+    plan = FromOne(**vars(target.plan)) if recording.engine.startswith("flower") else target.plan
+    federation = Undisclosed(Task(people, None, None, ()), target.model, plan, rounds=max(recording.indices()) + 1)
+    return RecordedLab(federation, recording, rounds, says=says)
+
+
+def _check_model(recording: Recording, target: Target) -> None:
+    model = target.model()
+    mine = {entry.name: entry.shape for entry in Layout.of(model).entries}
+    for entry in recording.layout().entries:
+        if mine.get(entry.name) != entry.shape:
+            shown = f"has it as {mine[entry.name]}" if entry.name in mine else "does not have it"
+            raise StackError(
+                f"this is another model: {entry.name} was recorded with shape {entry.shape}, and the model {shown}",
+                recording.path.name,
+                "name the model that was trained",
+            )
+    with torch.no_grad():
+        try:
+            model.eval()(torch.full((1, *target.shape), 0.5))
+        except RuntimeError as error:
+            reason = str(error).splitlines()[0]
+            raise StackError(f"the model does not take images of shape {target.shape}: {reason}", "--shape") from error
+
+
+def _check_images(images: Tensor, shape: tuple[int, ...], update: Update) -> None:
+    if tuple(images.shape[1:]) != shape or len(images) != update.examples:
+        raise DataError(
+            f"{update.client} trained on {update.examples} images of {shape}, the truth has {tuple(images.shape)}",
+            "truth",
+            "give each client's training images under its name",
+        )
+
+
+def _refuse(needed: str) -> NoReturn:
+    raise StackError(f"it needs {needed}, which a recording does not hold", "leakline attack", ELSEWHERE)
