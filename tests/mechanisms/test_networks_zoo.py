@@ -200,6 +200,7 @@ def test_looking_leaves_no_trace():
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:reduction. 'mean' divides")
 @pytest.mark.parametrize("size", [64, 256])
 @pytest.mark.parametrize("case", [*SOUND, *COUPLED], ids=lambda case: case.name)
 def test_batches_of_a_real_size(case, size):

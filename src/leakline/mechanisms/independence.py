@@ -240,14 +240,20 @@ def _mixed(rows: Tensor, batch: Tensor, partners: Tensor) -> Tensor:
 
 def gap(some: Sequence[Sequence[Tensor]], others: Sequence[Sequence[Tensor]]) -> float:
     """Distance of two sums of gradients, relative to the lengths of those in the first."""
-    squares, scale = 0.0, sum(_length(parts) for parts in some)
-    for a, b in zip(zip(*some, strict=True), zip(*others, strict=True), strict=True):
-        left, right = (torch.stack([part.double() for part in parts]).sum(0) for parts in (a, b))
-        squares += float((left - right).square().sum())
-    if not math.isfinite(scale) or not math.isfinite(squares):
+    scale = sum(_length(parts) for parts in some)
+    differences = []
+    for plus, minus in zip(zip(*some, strict=True), zip(*others, strict=True), strict=True):
+        difference = plus[0].clone()
+        for part in plus[1:]:
+            difference += part
+        for part in minus:
+            difference -= part
+        differences.append(difference)
+    distance = _length(differences)
+    if not math.isfinite(scale) or not math.isfinite(distance):
         return 0.0  # a gradient that is not finite counts as zero, and nothing can be told from it
-    return math.sqrt(squares) / max(scale, 1e-30)
+    return distance / max(scale, 1e-30)
 
 
 def _length(parts: Sequence[Tensor]) -> float:
-    return math.sqrt(sum(float(part.double().square().sum()) for part in parts))
+    return math.hypot(*(float(torch.linalg.vector_norm(part, dtype=torch.float64)) for part in parts))
