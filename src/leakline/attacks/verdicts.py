@@ -8,21 +8,18 @@ from collections.abc import Sequence
 import numpy as np
 
 from leakline.leakage.guessing import auc, balanced_accuracy, best_threshold, tpr_at_fprs
+from leakline.leakage.interval import mean_interval
 from leakline.readings import Reading
 
 
 def over_worlds(name: str, values: Sequence[float]) -> Reading:
     """Mean over worlds with its 95 % t-interval; n = 0 where no value is finite."""
-    from scipy.special import stdtrit
-
-    kept = np.array([v for v in values if math.isfinite(v)])
-    if not len(kept):
+    kept = [v for v in values if math.isfinite(v)]
+    if not kept:
         return Reading(name, math.nan, n=0)
-    mean = float(kept.mean())
-    if len(kept) == 1:
-        return Reading(name, mean, n=1)
-    half = float(stdtrit(len(kept) - 1, 0.975)) * float(kept.std(ddof=1)) / math.sqrt(len(kept))
-    return Reading(name, mean, mean - half, mean + half, len(kept))
+    mean = mean_interval(kept)
+    ends = (mean.low, mean.high) if len(kept) > 1 else (None, None)
+    return Reading(name, mean.value, *ends, len(kept))
 
 
 def yes_or_no(name: str, scores: np.ndarray, truth: np.ndarray, folds: np.ndarray, note: str) -> list[Reading]:

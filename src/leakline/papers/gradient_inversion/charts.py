@@ -16,7 +16,7 @@ from leakline.papers.gradient_inversion.words import NOT_SAFE
 from leakline.report.charts.chart import Chart, Series
 from leakline.report.charts.static import svg
 
-BAND = "band: 95 % bootstrap interval over images, where there are several"
+BAND = "band: 95 % t-interval over images, where there are several"
 Points = Sequence[tuple[float, Measured | None]]
 
 

@@ -10,7 +10,7 @@ from leakline.papers.gradient_inversion.store import Turn
 
 NOT_SAFE = "RDLV at or below 0 is no proof of safety: another attack may do better"
 IMAGES = (
-    "means over images [95 % bootstrap interval, all images of a client drawn together; rather too narrow for few]; "
+    "means over images [95 % t-interval, a client's images counting together]; "
     "n: images; null: the same maximum over decoys that never saw the image; p: against it, which alone shows no leak: "
     "the prior, whose RDLV is 0, may beat decoys too"
 )
