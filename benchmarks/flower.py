@@ -14,9 +14,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from rows import Row, ratio
-
 from leakline.flower.trial.processes import NOWHERE, environment
+from rows import Row, ratio
 
 ENGINES = Path(__file__).parent / "engines"
 ROUNDS = 15

@@ -29,7 +29,7 @@ def made_up(root: Path) -> Path:
         folder = root / "runs" / key
         folder.mkdir(parents=True)
         _write(folder, defence, seed, draw)
-    grid = {"format": 1, "name": "large", "title": "Made up", "delta": 1e-5, "notes": [], "cells": cells}
+    grid = {"format": 2, "name": "large", "title": "Made up", "delta": 1e-5, "notes": [], "cells": cells}
     grid["attacks"] = [f"{name}-1" for name in ATTACKS]
     (root / "study.json").write_text(json.dumps(grid))
     (root / "study.toml").write_text('name = "large"\n')
@@ -43,7 +43,7 @@ def _write(folder: Path, defence: str, seed: int, draw: random.Random) -> None:
         "model": {"use": "leakline.models.small:MLP"}, "device": "cpu",
         "task": {"name": "digits", "classes": list("0123456789"), "clients": clients},
     }  # fmt: skip
-    versions = {"leakline": "0.1.0", "torch": "2.13.0", "format": 1}
+    versions = {"leakline": "0.1.0", "torch": "2.13.0", "format": 2}
     (folder / "run.json").write_text(json.dumps({"federation": federation, "versions": versions, "threads": 1}))
     readings, base = [], draw.uniform(0.4, 0.9)
     for r in range(ROUNDS):
@@ -53,12 +53,10 @@ def _write(folder: Path, defence: str, seed: int, draw: random.Random) -> None:
     _lines(folder / "readings.jsonl", readings)
     attacks = []
     for name in ATTACKS:
-        for measure, chance in (("auc", 0.5), ("tpr@fpr=0.01", 0.01), ("tpr@fpr=0.1", 0.1)):
+        for measure, chance, about in (("auc", 0.5, {}), ("tpr", 0.01, {"fpr": 0.01}), ("tpr", 0.1, {"fpr": 0.1})):
             value = min(chance + abs(draw.gauss(0, 0.1)), 1.0)
             figures = {"value": value, "low": max(value - 0.05, 0), "high": min(value + 0.05, 1), "chance": chance}
-            attacks.append(
-                {"measure": measure, **figures, "n": 400, "by": name, "better": "lower", "attack": f"{name}-1"}
-            )
+            attacks.append({"measure": measure, **figures, "n": 400, "by": name, "about": about, "attack": f"{name}-1"})
     _lines(folder / "attacks.jsonl", attacks)
     _lines(folder / "rounds.jsonl", [{"round": r} for r in range(ROUNDS)])
     promise = {"defence": defence, "reason": "no defence"}
@@ -80,10 +78,11 @@ def _lines(path: Path, lines: list[dict[str, object]]) -> None:
 def main(repeats: int) -> list[Row]:
     """Seconds and megabytes of the page."""
     from leakline.report.page.build import build_report
+    from leakline.results import read
 
     with tempfile.TemporaryDirectory() as folder:
         root = made_up(Path(folder) / "large")
-        times = interleaved({"build": lambda: build_report(root)}, repeats, time.process_time)["build"]
+        times = interleaved({"build": lambda: build_report(read(root))}, repeats, time.process_time)["build"]
         size = (root / "report.html").stat().st_size / 1e6
     table = f"Report of {CELLS} cells"
     return [

@@ -59,8 +59,8 @@ def test_a_vacuous_promise_is_called_one():
 
 def test_a_card_survives_json():
     whole = replace(
-        card(), measured=(Reading("epsilon:client", 1.5, low=1.0, n=100, by="audit"),),
-        leaks=(Reading("auc", 0.6, 0.5, 0.7, 80, by="x", chance=0.5, better="lower"),),
+        card(), measured=(Reading("epsilon", 1.5, low=1.0, n=100, by="audit", about={"unit": "client"}),),
+        leaks=(Reading("auc", 0.6, 0.5, 0.7, 80, by="x", chance=0.5),),
         utility=(Reading("accuracy", 0.9, 0.8, 0.95, 100),), dropped=("a: gone",), broken=("BROKEN",),
     )  # fmt: skip
     again = Card.from_dict(json.loads(json.dumps(whole.as_dict())))
@@ -71,11 +71,18 @@ def test_a_card_survives_json():
 @pytest.mark.parametrize(
     ("reading", "broken"),
     [
-        (Reading("epsilon", 20.0, low=15.0, by="audit"), True),
+        (Reading("epsilon", 20.0, low=15.0, by="audit", about={"delta": 1e-5}), True),
+        (Reading("epsilon", 20.0, low=15.0, by="audit"), False),  # at delta = 0 no Gaussian promises anything
+        (Reading("epsilon", 20.0, low=11.0, by="audit", about={"delta": 1e-7}), False),  # mu = 2 allows 11.9 there
+        (Reading("epsilon", 20.0, low=13.0, by="audit", about={"delta": 1e-7}), True),
+        (Reading("epsilon", 20.0, low=9.0, by="audit", about={"delta": 0.01}), True),  # and 6.0 there
         (Reading("epsilon", 20.0, low=5.0, by="audit"), False),  # a point estimate alone breaks nothing
         (Reading("epsilon", 20.0, by="audit"), False),
-        (Reading("epsilon:client", 20.0, low=15.0, by="audit"), True),
-        (Reading("epsilon:record", 20.0, low=15.0, by="audit"), False),  # another unit than the promise's
+        (Reading("epsilon", 20.0, low=15.0, by="audit", about={"unit": "client", "delta": 1e-5}), True),
+        (
+            Reading("epsilon", 20.0, low=15.0, by="audit", about={"unit": "record", "delta": 1e-5}),
+            False,
+        ),  # another unit
         (Reading("mu", 3.0, low=2.5, by="audit"), True),
         (Reading("mu", 3.0, low=1.5, by="audit"), False),
         (Reading("auc", 0.99, low=0.98, by="audit"), False),
@@ -83,6 +90,13 @@ def test_a_card_survives_json():
 )
 def test_a_lower_bound_above_the_promise_is_a_broken_promise(reading, broken):
     assert bool(violations(replace(card(), measured=(reading,)))) is broken
+
+
+def test_a_bound_at_a_smaller_delta_breaks_no_promise_that_knows_no_mu():
+    promise = replace(card().promises[0], epsilon=2.0, delta=0.01, mu=None)
+    measured = [Reading("epsilon", 4.0, low=3.0, by="audit", about={"delta": d}) for d in (1e-5, 0.01, 0.1)]
+    told = [violations(replace(card(), promises=(promise,), measured=(reading,))) for reading in measured]
+    assert [bool(text) for text in told] == [False, True, True]
 
 
 def test_hostile_text_is_escaped_in_html():

@@ -97,16 +97,16 @@ def test_updates_are_kept_only_where_asked():
 
 def test_cohorts():
     base = tiny.federation(task=tiny.task((4,) * 10))
-    assert base.cohort(0) == list("abcdefghij")
-    fixed = replace(base, sampling="fixed", participation=0.3)
-    assert all(len(set(fixed.cohort(i))) == 3 for i in range(20))
-    assert len({tuple(fixed.cohort(i)) for i in range(20)}) > 5
-    poisson = replace(base, sampling="poisson", participation=0.3)
-    sizes = [len(poisson.cohort(i)) for i in range(2000)]
+    assert base.invited(0) == list("abcdefghij")
+    fixed = base.but(sampling="fixed", participation=0.3)
+    assert all(len(set(fixed.invited(i))) == 3 for i in range(20))
+    assert len({tuple(fixed.invited(i)) for i in range(20)}) > 5
+    poisson = base.but(sampling="poisson", participation=0.3)
+    sizes = [len(poisson.invited(i)) for i in range(2000)]
     # Binomial(20 000, 0.3): five standard deviations are 324; false-alarm rate 6e-7
     assert abs(sum(sizes) - 6000) < 324
     assert len(set(sizes)) > 4
-    assert poisson.cohort(7) == poisson.cohort(7)
+    assert poisson.invited(7) == poisson.invited(7)
 
 
 def test_a_warm_start_is_training_on_the_server_s_validation_data():

@@ -10,7 +10,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -21,52 +21,44 @@ import leakline
 HERE = Path(__file__).parent.parent
 ROOT = HERE / "src" / "leakline"
 
-ORDER = [
-    "leakline",
-    "errors",
-    "randomness",
-    "weights",
-    "readings",
-    "data",
-    "text",
-    "privacy",
-    "leakage",
-    "utility",
-    "models",
-    "messages",
-    "mechanisms",
-    "strategies",
-    "defences",
-    "bench",
-    "federation",
-    "runtimes",
-    "views",
-    "cards",
-    "attacks",
-    "study",
-    "recordings",
-    "flower",
-    "results",
-    "decide",
-    "report",
-    "papers",
-    "cli",
-]
-"""A part of the package imports only parts before it. (The top imports nothing: it gives its names when asked.)"""
+LAYERS = (
+    {"errors", "names", "randomness", "settings", "weights", "readings", "measures", "privacy"},
+    {"text", "data", "models", "utility", "messages", "mechanisms", "leakage"},
+    {"bench", "strategies"},
+    {"defences"},
+    {"stack"},
+    {"federation"},
+    {"runtimes", "views", "cards"},
+    {"attacks"},
+    {"study"},
+    {"recordings", "results"},
+    {"flower", "decide"},
+    {"report"},
+    {"papers"},
+    {"cli"},
+)
+"""The architecture. A part of the package (a folder or file right below it) imports itself and parts of earlier layers,
+wherever the import stands: in a function or for type checkers, too. Parts of one layer do not know each other. The top,
+`leakline` itself, stands outside: it gives all public names when asked, and others take `__version__` alone from it."""
 
-EXCEPTIONS = {("leakline.report.tables.menu", "papers"), ("leakline.report.page.build", "papers")}
-"""The page and the menu of tables still name the papers themselves."""
+EXCEPTIONS: dict[tuple[str, str], str] = {}
+"""Imports that the layers forbid, by module and the part it imports, each with its reason."""
+
+TEMPORARY = {
+    ("federation", "runtimes"),  # goes with the stack
+}
 
 
 def modules() -> dict[str, Path]:
-    found = {}
+    named = {}
     for path in ROOT.rglob("*.py"):
         parts = path.relative_to(ROOT.parent).with_suffix("").parts
-        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return found
+        named[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return named
 
 
 MODULES = modules()
+TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
 
 
 def at_import(nodes: list[ast.stmt]) -> Iterator[ast.Import | ast.ImportFrom]:
@@ -82,39 +74,110 @@ def at_import(nodes: list[ast.stmt]) -> Iterator[ast.Import | ast.ImportFrom]:
             yield from at_import(node.body)
 
 
-def imports(name: str) -> set[str]:
-    path = MODULES[name]
-    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    found = set()
-    for node in at_import(ast.parse(path.read_text(encoding="utf-8")).body):
+def anywhere(name: str) -> Iterator[ast.Import | ast.ImportFrom]:
+    """Every import statement of a module, wherever it stands."""
+    return (node for node in ast.walk(TREES[name]) if isinstance(node, ast.Import | ast.ImportFrom))
+
+
+def imports(name: str, nodes: Iterable[ast.Import | ast.ImportFrom]) -> set[str]:
+    """What of the package these statements of a module import: modules where they are, else what holds the name."""
+    package = name if MODULES[name].name == "__init__.py" else name.rpartition(".")[0]
+    targets = set()
+    for node in nodes:
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            targets |= {alias.name for alias in node.names}
             continue
         base = node.module or ""
         if node.level:
             base = importlib.util.resolve_name("." * node.level + base, package)
-        found |= {f"{base}.{a.name}" if f"{base}.{a.name}" in MODULES else base for a in node.names}
-    return {target for target in found if target.split(".")[0] == "leakline"}
+        targets |= {f"{base}.{a.name}" if f"{base}.{a.name}" in MODULES else base for a in node.names}
+    return {target for target in targets if target.split(".")[0] == "leakline"}
 
 
 def part(name: str) -> str:
     return name.split(".")[1] if "." in name else name
 
 
-@pytest.mark.parametrize("name", sorted(MODULES))
-def test_imports_point_one_way(name):
-    assert part(name) in ORDER, f"say in ORDER where {part(name)} stands"
-    for target in imports(name):
-        if part(target) != part(name) and (name, part(target)) not in EXCEPTIONS:
-            assert ORDER.index(part(target)) < ORDER.index(part(name)), f"{name} imports {target}"
+def layer(name: str) -> int:
+    return next(i for i, parts in enumerate(LAYERS) if part(name) in parts)
+
+
+def forbidden() -> Iterator[tuple[str, str]]:
+    """Imports against the layers, as (module, target)."""
+    for name in MODULES:
+        for target in imports(name, anywhere(name)) if name != "leakline" else ():
+            if target != "leakline" and part(target) != part(name) and layer(target) >= layer(name):
+                yield name, target
+
+
+def test_the_layers_hold_every_part_once_and_are_few():
+    placed = sorted(name for parts in LAYERS for name in parts)
+    assert len(placed) == len(set(placed))
+    assert {part(name) for name in MODULES} - {"leakline"} <= set(placed)
+    assert len(LAYERS) <= 14
+
+
+def test_imports_point_one_way():
+    against = {
+        (name, target)
+        for name, target in forbidden()
+        if (name, part(target)) not in EXCEPTIONS and (part(name), part(target)) not in TEMPORARY
+    }
+    assert not against
+
+
+def test_exceptions_are_few_used_and_have_a_reason():
+    assert len(EXCEPTIONS) <= 6
+    assert set(EXCEPTIONS) <= {(name, part(target)) for name, target in forbidden()}
+    assert all(EXCEPTIONS.values())
+
+
+def test_only_the_version_is_taken_from_the_top():
+    for name in MODULES:
+        for node in anywhere(name):
+            if isinstance(node, ast.ImportFrom) and node.module == "leakline" and name != "leakline":
+                assert all(a.name == "__version__" or f"leakline.{a.name}" in MODULES for a in node.names), name
 
 
 def test_no_module_imports_itself_by_a_detour():
-    graph = {name: {t for t in imports(name) if t in MODULES and t != name} for name in MODULES}
+    graph = {n: {t for t in imports(n, at_import(TREES[n].body)) if t in MODULES and t != n} for n in MODULES}
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         pytest.fail(" -> ".join(error.args[1]))
+
+
+GENERAL = {"MENU", "Defence", "Law", "Loss", "Stage", "Terms", "hooks_of"}
+"""What everybody may know of defences: their base, their facts and the menu."""
+
+
+def test_nobody_outside_the_defences_and_the_papers_knows_a_single_defence():
+    """Imports inside functions and for type checkers count as well."""
+    for name, path in MODULES.items():
+        if part(name) in ("leakline", "defences", "papers"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                known = {alias.name for alias in node.names if alias.name.startswith("leakline.defences.")}
+            elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("leakline.defences"):
+                inside = node.module != "leakline.defences"
+                known = {alias.name for alias in node.names if inside or alias.name not in GENERAL}
+            else:
+                continue
+            assert not known, f"{name} knows {', '.join(sorted(known))}: ask a fact of `Defence` or `Stack` instead"
+
+
+def test_only_the_stack_and_the_defences_walk_through_a_stack():
+    """A loop, a comprehension or an index over ``.defences``: what it does belongs into `Stack`."""
+    for name, path in MODULES.items():
+        if part(name) in ("defences", "stack"):
+            continue
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        walked = [n.iter for n in ast.walk(tree) if isinstance(n, ast.For | ast.comprehension)]
+        walked += [n.value for n in ast.walk(tree) if isinstance(n, ast.Subscript)]
+        for value in walked:
+            text = ast.unparse(value)
+            assert not re.search(r"(federation|fed|world|outside|inside|stack)\.defences\b", text), f"{name}: {text}"
 
 
 HEAVY = ("torch", "numpy", "scipy", "sklearn", "pandas", "pydantic", "typer")

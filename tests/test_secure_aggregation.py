@@ -80,7 +80,7 @@ use = "small-cnn"
 rounds = 1
 secure_aggregation = "%s"
 """
-    assert parse(text % "assumed").cells[0].federation().secure_aggregation == "assumed"
+    assert parse(text % "assumed").cells[0].federation().cohort.secure_aggregation == "assumed"
     with pytest.raises(LeaklineError, match="secure_aggregation"):
         parse(text % "yes")
 

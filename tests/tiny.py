@@ -69,7 +69,8 @@ def federation(**changes: Any) -> Federation:
         "rounds": 2,
         "noise": "seeded",
     }
-    return Federation(**(base | changes))
+    settings = base | changes
+    return Federation(settings.pop("task"), settings.pop("model")).but(**settings)
 
 
 def run(fed: Federation, workers: int = 1) -> list[Round]:

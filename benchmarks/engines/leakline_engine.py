@@ -10,6 +10,7 @@ from leakline.data.base import Client, Data, Task
 from leakline.federation import Federation, State, federate, keep_none
 from leakline.models.papers import Paper000CNN, Paper002CNN
 from leakline.runtimes.local import LocalTransport
+from leakline.settings import Cohort
 
 
 def federation(job: str, x: Tensor, y: Tensor) -> Federation:
@@ -20,7 +21,7 @@ def federation(job: str, x: Tensor, y: Tensor) -> Federation:
         plan = Plan(epochs=1, batch=BATCH[job], learning_rate=RATE[job], optimiser="adam")
         return Federation(task, Paper000CNN(), plan, rounds=3)
     plan = Plan(epochs=1, batch=BATCH[job], learning_rate=RATE[job], optimiser="sgd")
-    return Federation(task, Paper002CNN(), plan, rounds=20, sampling="fixed", participation=0.1)
+    return Federation(task, Paper002CNN(), plan, rounds=20, cohort=Cohort("fixed", 0.1))
 
 
 def main() -> None:

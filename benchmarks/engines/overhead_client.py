@@ -14,6 +14,7 @@ from leakline.bench.training import Plan
 from leakline.data import DATASETS, PARTITIONERS, partition
 from leakline.federation import Federation
 from leakline.flower.transport.turns import take_turn
+from leakline.settings import Engine
 
 CLIENTS, BATCH, RATE = 10, 32, 0.1
 
@@ -35,7 +36,7 @@ def federation() -> Federation:
     torch.set_num_threads(1)
     task = partition(DATASETS["digits"]().load(), PARTITIONERS["even"](), clients=CLIENTS, seed=0)
     plan = Plan(epochs=1, batch=BATCH, learning_rate=RATE)
-    return Federation(task, Net, plan, rounds=10_000, together="off")
+    return Federation(task, Net, plan, rounds=10_000, engine=Engine(together="off"))
 
 
 @lru_cache(maxsize=CLIENTS)

@@ -25,7 +25,7 @@ def main(folder: Path) -> None:
         np.save(folder / f"{job}-start.npy", np.zeros(0, np.float32))
         made = federation(job, torch.from_numpy(x[:, :, None]), torch.from_numpy(y))
         np.save(folder / f"{job}-start.npy", made.bench().initial.vector.numpy())
-        cohorts = [[int(name) for name in made.cohort(r)] for r in range(made.rounds)]
+        cohorts = [[int(name) for name in made.invited(r)] for r in range(made.rounds)]
         np.save(folder / f"{job}-cohorts.npy", np.array(cohorts))
         if job == "A":
             streams = [[Stream(made.seed, r, str(c), "train") for c in range(clients)] for r in range(made.rounds)]

@@ -15,19 +15,22 @@ _HOME = {
     "Card": "leakline.cards",
     "Claim": "leakline.privacy",
     "Client": "leakline.data",
+    "Cohort": "leakline.settings",
     "Data": "leakline.data",
     "Dataset": "leakline.data",
     "Defence": "leakline.defences",
     "DelayedRmsProp": "leakline.defences",
     "DpSgd": "leakline.defences",
+    "Engine": "leakline.settings",
     "FedBN": "leakline.defences",
     "FedPer": "leakline.defences",
     "Federation": "leakline.federation",
     "GaussianNoise": "leakline.defences",
     "GaussianRelease": "leakline.defences",
     "GlobalDP": "leakline.defences",
-    "Intermediaries": "leakline.defences",
     "HideLayers": "leakline.defences",
+    "Intermediaries": "leakline.defences",
+    "Judging": "leakline.settings",
     "Layout": "leakline.weights",
     "LdpSgd": "leakline.defences",
     "LeaklineError": "leakline.errors",
@@ -39,6 +42,7 @@ _HOME = {
     "Plan": "leakline.bench.training",
     "Reading": "leakline.readings",
     "Round": "leakline.messages",
+    "Stack": "leakline.stack",
     "Strategy": "leakline.strategies",
     "Study": "leakline.study",
     "Task": "leakline.data",
@@ -113,6 +117,10 @@ if TYPE_CHECKING:
     from leakline.readings import Reading as Reading
     from leakline.runtimes.client import answer as answer
     from leakline.runtimes.local import LocalTransport as LocalTransport
+    from leakline.settings import Cohort as Cohort
+    from leakline.settings import Engine as Engine
+    from leakline.settings import Judging as Judging
+    from leakline.stack import Stack as Stack
     from leakline.strategies import Strategy as Strategy
     from leakline.study import Study as Study
     from leakline.study import grid as grid

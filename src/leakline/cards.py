@@ -10,7 +10,8 @@ from typing import Any
 
 from leakline.federation import Federation
 from leakline.leakage.brief import brief
-from leakline.privacy import Claim, Guarantee, NoClaim, Unit, account, replace_one
+from leakline.measures import VERDICT, Measure, measure_of, read_measures
+from leakline.privacy import Claim, Guarantee, NoClaim, Unit, account, allowed, replace_one
 from leakline.readings import Reading
 
 ASSUMED_SUM = "secure aggregation: the server sees only the sum of a round's updates; no protocol was run or checked"
@@ -60,6 +61,7 @@ class Card:
     ``stamp`` is set when the noise could be drawn again. ``measured`` are lower bounds on epsilon or mu from audits
     and attacks, ``leaks`` what attacks got, ``utility`` the price. ``broken`` says that a measurement exceeds the
     promise: a bug, or an assumption that does not hold. ``assumed``: what the whole card takes for granted.
+    ``measures`` describes what is measured by attacks from outside the package.
     """
 
     title: str
@@ -71,24 +73,30 @@ class Card:
     dropped: tuple[str, ...] = ()
     broken: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
+    measures: tuple[Measure, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         found = asdict(self)
         for name in ("measured", "leaks", "utility"):
             found[name] = [reading.line() for reading in getattr(self, name)]
-        return found
+        return {**found, "measures": [measure.line() for measure in self.measures]}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Card:
         """The inverse of `as_dict`."""
         promises = tuple(_promise(p) for p in values["promises"])
-        readings = {k: tuple(Reading(**r) for r in values.get(k, ())) for k in ("measured", "leaks", "utility")}
+        readings = {k: tuple(Reading.of(r) for r in values.get(k, ())) for k in ("measured", "leaks", "utility")}
         return cls(
             values["title"], promises, values.get("stamp", ""), **readings,
             dropped=tuple(values.get("dropped", ())), broken=tuple(values.get("broken", ())),
             assumed=tuple(values.get("assumed", ())),
+            measures=tuple(read_measures(values.get("measures")).values()),
         )  # fmt: skip
+
+    def measure(self, name: str) -> Measure:
+        """What a measure on this card means."""
+        return measure_of(name, {measure.name: measure for measure in self.measures})
 
     @property
     def leading(self) -> tuple[Promise, ...]:
@@ -123,7 +131,8 @@ class Card:
                 lines += [("instead", promise.instead)] if promise.instead else []
         lines += [("measured", _measured(r)) for r in self.measured] or [("measured", "no audit was run")]
         lines += [("mind", text) for text in _mistaken(self)]
-        lines += [("attack", text) for text in _attacks(self.leaks)]
+        lines += [("audit", r.note) for r in self.leaks if r.measure == VERDICT and r.value < 1]
+        lines += [("attack", text) for text in self._attacks()]
         lines += [("utility", _shown(r)) for r in self.utility]
         lines += [("dropped", text) for text in self.dropped]
         return lines
@@ -132,6 +141,13 @@ class Card:
         if seat == "server" and ASSUMED_SUM in self.assumed:
             return "the server, which sees only the sum of updates (assumed) and would be kept to the promise anyway"
         return OBSERVERS.get(seat, seat)
+
+    def _attacks(self) -> list[str]:
+        lines = []
+        for attack in brief([r for r in self.leaks if r.measure != VERDICT], lambda r: r.value, self.measure):
+            lines += [_leak(r) for r in attack.shown]
+            lines += [f"{attack.by}: {attack.rest}"] if attack.rest else []
+        return lines
 
     def _repr_html_(self) -> str:
         cells = "".join(f"<tr><th>{html.escape(k)}</th><td>{html.escape(v)}</td></tr>" for k, v in self.rows())
@@ -167,25 +183,38 @@ def formal_card(title: str, federation: Federation, delta: float, facts: Sequenc
         if noisy and federation.noise == "seeded"
         else ""
     )
-    assumed = (ASSUMED_SUM,) if federation.secure_aggregation == "assumed" else ()
+    assumed = (ASSUMED_SUM,) if federation.cohort.secure_aggregation == "assumed" else ()
     return Card(title, promises, stamp, assumed=assumed)
 
 
 def violations(card: Card) -> tuple[str, ...]:
-    """Measured lower bounds that exceed what is promised for the same unit; without a unit they are of the whole."""
+    """Measured lower bounds that exceed what is promised for the same unit; without a unit they are of the whole.
+
+    Promises that an audit found broken by other means (noise of another law, sampling that is not done) come after.
+    """
     found = []
     for reading in card.measured:
-        unit = reading.measure.partition(":")[2]
+        unit = reading.about.get("unit", "")
         for promise in card.promises if unit else card.leading:
-            bound = {"epsilon": promise.epsilon, "mu": promise.mu}.get(reading.measure.split(":")[0])
-            if bound is None or reading.low is None or unit not in ("", promise.unit):
+            if reading.low is None or unit not in ("", promise.unit):
                 continue
-            if reading.low > bound:
+            bound = _allowed(promise, reading)
+            if reading.low > bound * (1 + 1e-9):
                 found.append(
-                    f"BROKEN: {reading.by} measured {reading.measure} >= {reading.low:.3g}, "
+                    f"BROKEN: {reading.by} measured {reading.label} >= {reading.low:.3g}, "
                     f"above the promised {bound:.3g} of {promise.defence}"
                 )
-    return tuple(found)
+    return (*found, *(r.note for r in card.leaks if r.measure == VERDICT and r.value == 1))
+
+
+def _allowed(promise: Promise, reading: Reading) -> float:
+    """The most that a promise allows a measured lower bound to be: of mu, or of epsilon at the reading's own delta."""
+    if promise.epsilon is None or promise.delta is None or reading.measure not in ("epsilon", "mu"):
+        return math.inf
+    if reading.measure == "mu":
+        return math.inf if promise.mu is None else promise.mu
+    guarantee = Guarantee(promise.epsilon, promise.delta, promise.mu, promise.method)
+    return allowed(guarantee, float(reading.about.get("delta", 0.0)))
 
 
 def _mistaken(card: Card) -> list[str]:
@@ -193,7 +222,8 @@ def _mistaken(card: Card) -> list[str]:
     found = []
     for promise in set(card.promises) - set(card.leading):
         for reading in card.measured:
-            if reading.measure == f"mu:{Unit.CLIENT}" and promise.mu is not None and (reading.low or 0.0) > promise.mu:
+            whole = reading.measure == "mu" and reading.about.get("unit") == Unit.CLIENT
+            if whole and promise.mu is not None and (reading.low or 0.0) > promise.mu:
                 found.append(
                     f"the promise per {promise.unit} (mu = {promise.mu:.3g}) does not hold for a client: "
                     f"{reading.by} measured mu per client >= {reading.low:.3g}"
@@ -225,15 +255,7 @@ def _interval(r: Reading) -> str:
 def _shown(r: Reading) -> str:
     count = f", n = {r.n}" if r.n is not None else ""
     note = f"; {r.note}" if r.note else ""
-    return f"{r.measure} {r.value:.3f}{_interval(r)}{count}{note}"
-
-
-def _attacks(leaks: Sequence[Reading]) -> list[str]:
-    lines = []
-    for one in brief(leaks, lambda r: r.value):
-        lines += [_leak(r) for r in one.shown]
-        lines += [f"{one.by}: {one.rest}"] if one.rest else []
-    return lines
+    return f"{r.label} {r.value:.3f}{_interval(r)}{count}{note}"
 
 
 def _leak(r: Reading) -> str:
@@ -243,4 +265,4 @@ def _leak(r: Reading) -> str:
 
 def _measured(r: Reading) -> str:
     low = number(r.low if r.low is not None else r.value)
-    return f"{r.measure.replace(':', ' per ')} >= {low} ({r.by}, {r.n} trials{'; ' + r.note if r.note else ''})"
+    return f"{r.label} >= {low} ({r.by}, {r.n} trials{'; ' + r.note if r.note else ''})"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from torch import Tensor
 
+from leakline.errors import ClientLost
 from leakline.randomness import Noise, SecretNoise, SeededNoise, Stream
 from leakline.weights import Weights
 
@@ -144,3 +145,59 @@ LARGEST = 1e12
 
 MOST_EXAMPLES = 10**8
 """A client that claims more examples than this would be the model under a weighted mean."""
+
+
+Keep = Callable[[int, str], bool]
+"""Which updates a `Round` holds on to, by (round, client)."""
+
+
+@dataclass
+class Arrivals:
+    """The answers of a round as they arrive: each is checked and written down before anybody works with it."""
+
+    index: int
+    sent: Weights
+    keep: Keep
+    stop: bool
+    receipts: list[Receipt] = field(default_factory=list)
+    dropped: list[Dropped] = field(default_factory=list)
+    kept: list[Update] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+
+    def checked(self, answers: Iterable[Update | Dropped]) -> Iterator[Update]:
+        """The usable ones, as they come."""
+        for answer in answers:
+            bad = answer.reason if isinstance(answer, Dropped) else problem_with(answer, self.sent)
+            if isinstance(answer, Dropped) or bad is not None:
+                self._drop(Dropped(answer.client, bad or ""))
+                continue
+            self.receipts.append(Receipt(answer.client, answer.examples, answer.steps, answer.part))
+            self.losses.append(answer.metrics.get("loss", float("nan")))
+            if self.keep(self.index, answer.client):
+                self.kept.append(answer)
+            yield answer
+
+    def _drop(self, lost: Dropped) -> None:
+        if self.stop:
+            fix = 'mend it, or set on_bad_client = "drop"'
+            raise ClientLost(f"client {lost.client}: {lost.reason}", f"round {self.index}", fix)
+        self.dropped.append(lost)
+
+    @property
+    def cohort(self) -> tuple[str, ...]:
+        """Everybody who counted."""
+        return tuple(dict.fromkeys(receipt.client for receipt in self.receipts))
+
+    def metrics(self) -> dict[str, float]:
+        """The mean of the losses that clients reported."""
+        known = [value for value in self.losses if value == value]
+        return {"train_loss": sum(known) / len(known)} if known else {}
+
+    def too_few(self, needed: int, asked: int) -> ClientLost:
+        """Why the round cannot end."""
+        first = f"; {self.dropped[0].client}: {self.dropped[0].reason}" if self.dropped else ""
+        return ClientLost(
+            f"only {len(self.cohort)} of {asked} clients gave a usable answer, {needed} are needed{first}",
+            f"round {self.index}; the model of round {self.index - 1} stands",
+            "mend the clients, or lower min_clients",
+        )

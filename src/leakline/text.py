@@ -10,7 +10,7 @@ import json
 import math
 import re
 
-from leakline.data.names import printable
+from leakline.names import printable
 
 LIMIT = 4000
 _QUOTED_PATH = re.compile(r"""(["'])(?:file://)?(?:~|[A-Za-z]:)?[/\\][^"'\n]*\1""")

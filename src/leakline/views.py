@@ -80,7 +80,7 @@ def visible(federation: Federation, updates: Sequence[Update]) -> tuple[Update, 
     The sum is handed out as the mean that the strategy takes of it, with the examples of all; who took part, and with
     how many steps, is not in it. Figures that clients send beside their updates are taken to be summed too.
     """
-    if federation.secure_aggregation == "none" or not updates:
+    if federation.cohort.secure_aggregation == "none" or not updates:
         return tuple(updates)
     total = federation.strategy.combine(iter(updates))
     return (Update(EVERYBODY, total, sum(u.examples for u in updates), 0),)
@@ -88,7 +88,7 @@ def visible(federation: Federation, updates: Sequence[Update]) -> tuple[Update, 
 
 def need_single_updates(federation: Federation, who: str) -> None:
     """Refuse an attack on single updates where the server does not see any."""
-    if federation.secure_aggregation != "none":
+    if federation.cohort.secure_aggregation != "none":
         raise StackError(
             f"{who} looks at single updates, and under secure aggregation the server sees only their sum",
             'secure_aggregation = "assumed"',

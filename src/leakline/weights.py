@@ -71,6 +71,15 @@ class Layout:
         """Names of the entries that are not trained."""
         return tuple(entry.name for entry in self.entries if entry.buffer)
 
+    @cached_property
+    def layers(self) -> Mapping[str, tuple[str, ...]]:
+        """Entries by layer, in the order of the model: "conv1" -> ("conv1.weight", "conv1.bias")."""
+        layers: dict[str, tuple[str, ...]] = {}
+        for entry in self.entries:
+            layer = entry.name.rpartition(".")[0] or entry.name
+            layers[layer] = (*layers.get(layer, ()), entry.name)
+        return layers
+
     def only(self, keep: Callable[[str], bool]) -> Layout:
         """The entries whose names satisfy ``keep``."""
         return Layout(tuple(entry for entry in self.entries if keep(entry.name)))

@@ -35,9 +35,12 @@ from leakline.federation import Federation
 from leakline.leakage import count_errors, flip_epsilon, lower_bound, point_epsilon
 from leakline.mechanisms.sphere import norm_ratio, report_cosines
 from leakline.models.small import SmallCNN
-from leakline.papers.ldp_audit.tables import TABLES
+from leakline.papers.ldp_audit import PAPER, printed
+from leakline.readings import rule_of
+from leakline.results import read as read_results
 from leakline.strategies import fedadam, fedavg
-from leakline.study.lab import card_of, run_study
+from leakline.study.carded import card_of
+from leakline.study.run import run_study
 from leakline.study.spec import load
 from leakline.study.store import Store
 from leakline.weights import read
@@ -195,21 +198,22 @@ def readings(attack: LdpDistinguish, federation: Federation) -> dict[str, float]
         secrets.append(challenge.secret)
     found = attack.measure(guesses, secrets)
     assert all(r.low is not None and r.low <= 4.0 for r in found)
-    return {r.measure: r.value for r in found}
+    assert {r.measure for r in found} == {"estimated-epsilon"}
+    return {rule_of(r.about): r.value for r in found}
 
 
 def test_the_papers_findings_and_what_is_behind_them(federation: Federation) -> None:
     attack = LdpDistinguish(measurements=2, trials=4_000, clients=(1, 10), steps=(0.01, 30.0), norms=(0.5, 1.0))
     found = readings(attack, federation)
     # The paper's: the flip reaches epsilon, the benign cosine rule about 1.
-    assert found["gradient flip | white | cosine"] > 3.4
-    assert 0.5 < found["benign | white | cosine"] < 1.7
+    assert found["gradient flip, white, cosine"] > 3.4
+    assert 0.5 < found["benign, white, cosine"] < 1.7
     # Ours: the benign gap is the rule's, and a short step makes the black box as strong as the white one.
-    assert found["benign | white | optimal"] > 3.2
-    assert found["gradient flip | black | loss | step 0.01"] > 3.2
-    assert found["gradient flip | black | loss | step 30"] < 2.5
-    assert found["dummy gradient | white | cosine | norm 0.5"] == pytest.approx(flip_epsilon(4.0, 0.5), abs=0.2)
-    assert found["benign | black | inverted | clients 10"] < found["benign | black | inverted | clients 1"]
+    assert found["benign, white, optimal"] > 3.2
+    assert found["gradient flip, black, loss, step=0.01"] > 3.2
+    assert found["gradient flip, black, loss, step=30"] < 2.5
+    assert found["dummy gradient, white, cosine, norm=0.5"] == pytest.approx(flip_epsilon(4.0, 0.5), abs=0.2)
+    assert found["benign, black, inverted, clients=10"] < found["benign, black, inverted, clients=1"]
 
 
 def test_ten_measurements_of_the_white_box_are_the_flip_law() -> None:
@@ -221,6 +225,11 @@ def test_ten_measurements_of_the_white_box_are_the_flip_law() -> None:
         values.append(point_epsilon(count_errors(cosine_rule(cosines), bits)))
     assert 3.95 < np.mean(values) < 4.2  # expectation 4.064: what paper 002 prints as 4.07
     assert lower_bound(count_errors(cosine_rule(cosines), bits)).low < 4.0
+
+
+def test_table_2_lists_the_network_that_is_built() -> None:
+    layers = paper_002_cnn((1, 28, 28), 10).named_children()
+    assert tuple((n, str(m), sum(p.numel() for p in m.parameters())) for n, m in layers) == printed.NETWORK
 
 
 def test_other_stacks_are_refused(federation: Federation) -> None:
@@ -248,8 +257,9 @@ def test_the_study_fills_the_papers_tables(tmp_path, monkeypatch) -> None:  # ty
     )
     outcomes = list(run_study(small, tmp_path, workers=1))
     assert [o.error for o in outcomes] == [""]
-    for name, make in TABLES.items():
-        table = make(tmp_path)
+    results = read_results(tmp_path)
+    for name, make in PAPER.tables.items():
+        table = make(results)
         assert table.title
         if name in ("ldp-audit/fig2", "ldp-audit/fig1b", "ldp-audit/table1"):
             assert len(table.rows) == 6

@@ -22,9 +22,10 @@ from leakline.errors import StudyError
 from leakline.federation import Federation
 from leakline.messages import Update
 from leakline.readings import Reading
-from leakline.strategies import Strategy, fedavg, fedmedian, fedopt, fedprox
-from leakline.study.lab import Lab, examine, train_run
+from leakline.strategies import Combine, Strategy, fedavg, fedmedian, fedopt, fedprox
+from leakline.study.lab import Lab, examine
 from leakline.study.store import Store
+from leakline.study.train import train_run
 from leakline.weights import Weights
 
 
@@ -45,7 +46,7 @@ def federation(*defences: GlobalDP, strategy: Strategy | None = None, n: int = 3
     task = Task(clients, some_data(rng, 30), some_data(rng, 30), ("a", "b"))
     plan = Plan(epochs=3, batch=10, learning_rate=0.3)
     values: dict[str, object] = {"rounds": 1, "noise": "seeded", **more}
-    return Federation(task, net, plan, strategy or fedavg(), defences, **values)  # type: ignore[arg-type]
+    return Federation(task, net, plan, strategy or fedavg(), defences).but(**values)
 
 
 def lab_of(world: Federation, folder: Path) -> Lab:
@@ -54,7 +55,7 @@ def lab_of(world: Federation, folder: Path) -> Lab:
 
 
 def value(readings: Iterable[Reading], measure: str) -> Reading:
-    return next(r for r in readings if r.measure == measure)
+    return next(r for r in readings if r.label == measure)
 
 
 # --- the paper's arithmetic ------------------------------------------------------------------------------------
@@ -81,10 +82,8 @@ def test_the_statistic_reproduces_the_printed_percentages(table: str) -> None:
 
 
 @dataclass(frozen=True)
-class OnlyTheTarget:
+class OnlyTheTarget(Combine):
     """A planted leak: the published model is the target's own, whenever it takes part."""
-
-    even = False
 
     def __call__(self, updates: Iterable[Update]) -> Weights:
         held = {u.client: u.delta for u in updates}
@@ -94,11 +93,11 @@ class OnlyTheTarget:
 def test_a_planted_leak_is_found_for_certain(tmp_path: Path) -> None:
     attack = ClientInference(worlds=10, shadow=0.25, scores=("loss", "own", "paper", "direction"))
     readings = examine(attack, lab_of(federation(strategy=Strategy(OnlyTheTarget())), tmp_path))
-    for name in ("loss:inside", "own:inside", "loss:disjoint", "direction:inside"):
-        assert value(readings, f"auc:{name}").value == 1
-        assert value(readings, f"balanced-accuracy:{name}").value == 1
+    for name in ("loss, inside", "own, inside", "loss, disjoint", "direction, inside"):
+        assert value(readings, f"auc ({name})").value == 1
+        assert value(readings, f"balanced-right ({name})").value == 1
         for fpr in (0.01, 0.1):
-            hits = value(readings, f"tpr@fpr={fpr}:{name}")
+            hits = value(readings, f"tpr at fpr={fpr:g} ({name})")
             assert hits.value == 1
             assert hits.low == pytest.approx(0.025 ** (1 / 10))  # Clopper-Pearson of 10 out of 10
 
@@ -115,7 +114,7 @@ def test_shuffled_secrets_score_as_chance(tmp_path: Path) -> None:
         shuffled = [replace(challenges[i].secret, pair=j // 2) for j, i in enumerate(rng.permutation(16))]
         if any(len({s.present for s in shuffled if s.pair % 2 == fold}) == 1 for fold in (0, 1)):
             continue  # nothing to learn a threshold from: 4 in 12870 shuffles
-        area = value(attack.measure(guesses, shuffled), "auc:loss:inside")
+        area = value(attack.measure(guesses, shuffled), "auc (loss, inside)")
         areas.append(area.value)
         assert area.low is not None
         assert area.high is not None
@@ -129,23 +128,23 @@ def test_two_worlds_without_a_difference_cannot_be_told_apart() -> None:
     """Scores that know nothing, 300 worlds: the AUC is off by more than 4 sd with probability 6e-5."""
     rng = np.random.default_rng(2)
     attack = ClientInference(worlds=300, scores=("loss",), shadows=("inside",))
-    guesses = [Guess({"loss:inside": float(v)}, {"aggregated-loss": 1.0}) for v in rng.normal(size=600)]
-    secrets = [Truth(i % 2 == 0, i // 2, "no formal ceiling") for i in range(600)]
+    guesses = [Guess({("loss", "inside"): float(v)}, {("aggregated-loss", ""): 1.0}) for v in rng.normal(size=600)]
+    secrets = [Truth(i % 2 == 0, i // 2, None) for i in range(600)]
     readings = attack.measure(guesses, secrets)
     sd = math.sqrt(601 / (12 * 300 * 300))
-    assert value(readings, "auc:loss:inside").value == pytest.approx(0.5, abs=4 * sd)
-    assert value(readings, "balanced-accuracy:loss:inside").value == pytest.approx(0.5, abs=4 * 0.5 / math.sqrt(600))
+    assert value(readings, "auc (loss, inside)").value == pytest.approx(0.5, abs=4 * sd)
+    assert value(readings, "balanced-right (loss, inside)").value == pytest.approx(0.5, abs=4 * 0.5 / math.sqrt(600))
 
 
 def test_enough_noise_hides_the_client_and_the_ceiling_says_so(tmp_path: Path) -> None:
     attack = ClientInference(worlds=8, shadow=0.25, scores=("own",), absent="replaced")
     noisy = federation(GlobalDP(2.0, 1.0), strategy=fedavg(weighting="even"))
-    reading = value(examine(attack, lab_of(noisy, tmp_path)), "auc:own:inside")
+    reading = value(examine(attack, lab_of(noisy, tmp_path)), "auc (own, inside)")
     assert "formal ceiling of TPR - FPR 0.3829" in reading.note  # replace-one: mu = 2 / z = 1, erf(1 / sqrt 8)
     removed = replace(attack, absent="removed")
-    assert "0.1974" in value(examine(removed, lab_of(noisy, tmp_path)), "auc:own:inside").note  # mu = 1 / z
+    assert "0.1974" in value(examine(removed, lab_of(noisy, tmp_path)), "auc (own, inside)").note  # mu = 1 / z
     metric = federation(MetricPrivacy(2.0, 1.0), strategy=fedavg(weighting="even"))
-    assert value(examine(attack, lab_of(metric, tmp_path)), "auc:own:inside").note == "no formal ceiling"
+    assert value(examine(attack, lab_of(metric, tmp_path)), "auc (own, inside)").note == "no formal ceiling"
 
 
 def test_a_loss_of_nothing_has_a_finite_statistic() -> None:
@@ -155,10 +154,10 @@ def test_a_loss_of_nothing_has_a_finite_statistic() -> None:
 
 def test_wrecked_models_do_not_break_the_comparison() -> None:
     attack = ClientInference(worlds=2, scores=("loss",), shadows=("inside",))
-    guesses = [Guess({"loss:inside": v}, {"aggregated-loss": v}) for v in (math.nan, 1.0, -math.inf, 2.0)]
-    readings = attack.measure(guesses, [Truth(i % 2 == 0, i // 2, "") for i in range(4)])
+    guesses = [Guess({("loss", "inside"): v}, {("aggregated-loss", ""): v}) for v in (math.nan, 1.0, -math.inf, 2.0)]
+    readings = attack.measure(guesses, [Truth(i % 2 == 0, i // 2, None) for i in range(4)])
     assert all(math.isfinite(r.value) for r in readings)
-    assert value(readings, "auc:loss:inside").value == 0
+    assert value(readings, "auc (loss, inside)").value == 0
 
 
 # --- the worlds --------------------------------------------------------------------------------------------------
@@ -219,7 +218,7 @@ def test_several_rounds_are_trained_in_full(tmp_path: Path) -> None:
     world = federation(rounds=2)
     assert not replayable(world)
     readings = examine(ClientInference(worlds=2, rounds=2, shadow=0.25), lab_of(world, tmp_path))
-    assert value(readings, "auc:loss:inside").n == 4
+    assert value(readings, "auc (loss, inside)").n == 4
 
 
 def test_what_the_source_of_updates_keeps() -> None:

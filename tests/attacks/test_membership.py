@@ -19,8 +19,9 @@ from leakline.data.base import Client, Data
 from leakline.defences import FedPer, GaussianRelease
 from leakline.errors import StudyError
 from leakline.leakage.likelihood import confidence, lira_offline, lira_online, logit, rmia
-from leakline.study.lab import Lab, examine, train_run
+from leakline.study.lab import Lab, examine
 from leakline.study.store import Store
+from leakline.study.train import train_run
 
 
 def noisy(n: int, seed: int) -> Data:
@@ -47,20 +48,20 @@ def overfitted(tmp_path, clients=3, train=30, **changes) -> Lab:
 
 
 def value(readings, measure):
-    return next(r for r in readings if r.measure == measure)
+    return next(r for r in readings if r.label == measure)
 
 
 def test_lira_beats_the_loss_threshold_on_an_overfitted_model(tmp_path):
     lab = overfitted(tmp_path)
     found = examine(RecordMembership(records=120, shadows=12), lab)
     loss, online, offline, ratio = (
-        value(found, f"auc:{n}").value for n in ("loss", "lira-online", "lira-offline", "rmia")
+        value(found, f"auc ({n})").value for n in ("loss", "lira-online", "lira-offline", "rmia")
     )
     assert loss > 0.55
     assert online > loss + 0.03
     assert offline > loss
     assert ratio > 0.5
-    assert value(found, "tpr@fpr=0.01:lira-online").chance == 0.01
+    assert value(found, "tpr at fpr=0.01 (lira-online)").chance == 0.01
 
 
 def test_shadow_federations_are_stored_and_used_again(tmp_path):
@@ -92,7 +93,7 @@ def test_updates_tell_more_about_records_than_the_model_does(tmp_path):
     lab = overfitted(tmp_path, clients=4, train=20)
     settings = {"records": 80, "shadows": 4, "scores": ("loss",)}
     model, update = (
-        value(examine(RecordMembership(on=on, **settings), lab), "auc:loss").value for on in ("model", "update")
+        value(examine(RecordMembership(on=on, **settings), lab), "auc (loss)").value for on in ("model", "update")
     )
     assert update > model
 
@@ -100,7 +101,7 @@ def test_updates_tell_more_about_records_than_the_model_does(tmp_path):
 def test_noise_that_swamps_the_model_hides_records(tmp_path):
     """The 95 % interval over three clients is loose; the seed is fixed and noise is 1000 times the signal."""
     lab = overfitted(tmp_path, defences=(GaussianRelease(100.0, 1.0),), plan=Plan(1, 10, 0.1), rounds=1)
-    found = value(examine(RecordMembership(records=120, shadows=4), lab), "auc:lira-online")
+    found = value(examine(RecordMembership(records=120, shadows=4), lab), "auc (lira-online)")
     assert abs(found.value - 0.5) < 0.15
 
 
@@ -193,7 +194,7 @@ def test_users_who_kept_what_they_learnt_are_recognised(tmp_path):
     """Personal layers trained in the round stay with whoever took part, and bend its next update."""
     lab = user_lab(tmp_path, defences=(FedPer(last=1),), plan=Plan(20, 10, 0.2))
     found = examine(UserMembership(folds=4, worlds=3, trees=25), lab)
-    assert value(found, "auc:best").value > 0.9
+    assert value(found, "auc (best)").value > 0.9
 
 
 def test_users_are_not_told_apart_when_one_model_tells_nothing(tmp_path):
@@ -201,7 +202,7 @@ def test_users_are_not_told_apart_when_one_model_tells_nothing(tmp_path):
     lab = user_lab(tmp_path, plan=Plan(1, 10, 0.01))
     found = examine(UserMembership(folds=4, worlds=4, trees=25, features=("raw",)), lab)
     for name in ("raw+forest", "raw+logistic"):
-        area = value(found, f"auc:{name}")
+        area = value(found, f"auc ({name})")
         assert area.low <= 0.5 <= area.high
         assert area.n == 16
 

@@ -59,7 +59,8 @@ def png(level):
 def page(tmp_path_factory):
     """A report with everything in it: two strategies, two defences, two attacks, images, a failed cell."""
     from leakline.report.page.build import build_report
-    from leakline.study.lab import run_study
+    from leakline.results import read
+    from leakline.study.run import run_study
     from leakline.study.spec import parse
 
     root = tmp_path_factory.mktemp("seen") / "seen"
@@ -77,7 +78,7 @@ def page(tmp_path_factory):
     grid = json.loads((root / "study.json").read_text())
     grid["cells"].append({"labels": {"strategy": "fedavg", "defence": "none", "seed": 9}, "run": None, "error": "gone"})
     (root / "study.json").write_text(json.dumps(grid))
-    return build_report(root)
+    return build_report(read(root))
 
 
 def scroll(tab):

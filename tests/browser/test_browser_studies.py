@@ -137,13 +137,14 @@ trials = 1000
 @pytest.fixture(scope="module", params=STUDIES)
 def report(request, tmp_path_factory):
     from leakline.report.page.build import build_report
-    from leakline.study.lab import run_study
+    from leakline.results import read
+    from leakline.study.run import run_study
     from leakline.study.spec import parse
 
     root = tmp_path_factory.mktemp("study") / request.param
     head = f'name = "{request.param}"\ntitle = "{request.param}, very small"\nseeds = [0]\nnoise = "seeded"\n'
     assert not [o.error for o in run_study(parse(head + STUDIES[request.param]), root, workers=1) if o.error]
-    return build_report(root)
+    return build_report(read(root))
 
 
 ROWS = "Array.from(document.querySelectorAll('table.data tbody tr')).filter(r => !r.classList.contains('out')).length"

@@ -97,8 +97,8 @@ def through_the_hooks(fed, place: int = 0, index: int = 0):
     layout = fed.wire
     updates = [tiny.update(torch.randn(layout.size, generator=g), name, 12, 3, layout) for name in ("a", "b", "c")]
     server: dict = {}
-    turn = fed.turn(place, index, "server", server)
-    released = [defence.release(u, fed.turn(place, index, u.client, {})) for u in updates]
+    turn = fed.turns(index, server)[place]
+    released = [defence.release(u, fed.turns_of(u.client, index, {})[place]) for u in updates]
     admitted = list(defence.admit(iter(released), turn))
     mean = EVEN.combine(admitted)
     published = defence.publish(mean, [Receipt(u.client, u.examples, u.steps) for u in admitted], turn)
@@ -179,7 +179,7 @@ def test_other_defences_in_the_stack_do_not_shift_its_randomness(name):
 @pytest.mark.parametrize("name", [n for n in MENU if "gradient" not in hooks_of(MENU[n])])  # one owner a stack
 def test_two_of_a_kind_in_a_stack_draw_different_noise(name):
     fed = federation(make(name), make(name))
-    turns = [fed.turn(i, 0, "server", {}) for i in (0, 1)]
+    turns = [fed.turns(0, {})[i] for i in (0, 1)]
     assert not torch.equal(turns[0].noise().normal(8), turns[1].noise().normal(8))
 
 
@@ -234,7 +234,7 @@ def test_it_is_a_value_and_uses_a_hook(name):
 @pytest.mark.parametrize("name", MENU)
 def test_a_split_if_any_covers_every_example_once(name):
     fed = federation(make(name))
-    order = Order("a", 0, fed.bench().initial.only(fed.shares), make(name).brief({}, fed.turn(0, 0, "server", {})))
-    parts = make(name).split(12, order, fed.turn(0, 0, "a", {}))
+    order = Order("a", 0, fed.bench().initial.only(fed.shares), make(name).brief({}, fed.turns(0, {})[0]))
+    parts = make(name).split(12, order, fed.turns_of("a", 0, {})[0])
     if parts is not None:
         assert sorted(int(i) for part in parts for i in part) == list(range(12))

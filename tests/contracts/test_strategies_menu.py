@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import tiny
+from leakline.privacy import NoClaim
 from leakline.strategies import MENU
 
 
@@ -57,7 +58,7 @@ EVEN = [n for n in MENU if n not in ("fedmedian", "fedtrimmed", "fednova")]
 def test_even_weights_mean_that_one_client_moves_the_change_by_its_nth_part(name):
     """The property that claims stand on: where it is said, it must be true."""
     strategy = MENU[name](weighting="even")
-    assert strategy.combine.even
+    assert strategy.combine.influence(3.0, 6) == 3.0 / 6
     updates = tiny.random_updates(6, steps=None)
     moved = [*updates[:5], updates[5].with_delta(updates[5].delta.vector + 3.0)]
     shift = (change(strategy, moved) - change(strategy, updates)).abs()
@@ -65,8 +66,8 @@ def test_even_weights_mean_that_one_client_moves_the_change_by_its_nth_part(name
 
 
 @pytest.mark.parametrize("name", MENU)
-def test_no_strategy_says_even_by_default(name):
-    assert not MENU[name]().combine.even
+def test_no_strategy_bounds_the_influence_of_a_client_by_default(name):
+    assert isinstance(MENU[name]().combine.influence(1.0, 6), NoClaim)
 
 
 def test_fedopt_is_fedavg_from_a_warm_start_and_fedprox_only_adds_its_term():

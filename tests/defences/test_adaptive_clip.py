@@ -95,7 +95,7 @@ def test_the_papers_reading_is_the_un_noised_median_and_promises_nothing():
             assert round_.facts["clip"] == pytest.approx(bound, rel=1e-6)
             assert round_.facts["noise_std"] == pytest.approx(std, rel=1e-6)
             mean = torch.stack([row * min(1.0, bound / float(row.norm())) for row in rows]).mean(0)
-            noise = fed.turn(0, round_.index, "server", {}).noise().normal(len(mean)) * std
+            noise = fed.turns(round_.index, {})[0].noise().normal(len(mean)) * std
             assert torch.allclose((round_.result.vector - round_.sent.vector).double(), mean + noise, atol=1e-6)
     (said,) = fed.claims().values()
     assert isinstance(said, NoClaim)

@@ -33,7 +33,7 @@ def test_rounds_against_a_plain_reference():
         if adaptive:
             rows = [row / (second.sqrt() + floor) for row in rows]
         mean = torch.stack([row * min(1.0, clip / float(row.norm())) for row in rows]).mean(0)
-        mean += fed.turn(1, t, "server", {}).noise().normal(len(mean)) * (0.3 * clip / 3)
+        mean += fed.turns(t, {})[1].noise().normal(len(mean)) * (0.3 * clip / 3)
         moved = (round_.result.vector - round_.sent.vector).double()
         assert torch.allclose(moved, mean * (rate if adaptive else 1), atol=1e-5)
         if not adaptive:
@@ -62,8 +62,8 @@ def test_buffers_pass_untouched():
     fed = tiny.federation(defences=(defence,), model=tiny.image_net, task=tiny.task((8, 8), tiny.IMAGE))
     memory: dict = {}
     ones = tiny.update(torch.ones(fed.wire.size), layout=fed.wire)
-    defence.publish(ones.delta, [], fed.turn(0, 0, "server", memory))  # learns A = 1
-    turn = fed.turn(0, 1, "server", memory)
+    defence.publish(ones.delta, [], fed.turns(0, memory)[0])  # learns A = 1
+    turn = fed.turns(1, memory)[0]
     (admitted,) = defence.admit(iter([tiny.update(torch.full((fed.wire.size,), 4.0), layout=fed.wire)]), turn)
     published = defence.publish(admitted.delta, [], turn)
     cut = sum(e.size for e in fed.wire.entries if not e.buffer)
@@ -90,7 +90,7 @@ def test_the_rule_for_v_counts_clipped_lengths_where_updates_are_preconditioned(
     seen = set()
     for round_ in tiny.run(fed):
         raw = [float(u.delta.vector.double().norm()) for u in round_.updates]
-        noise = fed.turn(1, round_.index, "server", {}).noise().normal(fed.wire.size) * round_.facts["noise_std"]
+        noise = fed.turns(round_.index, {})[1].noise().normal(fed.wire.size) * round_.facts["noise_std"]
         seen.add(preconditioned := round_.facts["preconditioned"])
         counted = 0.2 * len(raw) if preconditioned else sum(raw)  # divided by so little, every update is clipped
         assert round_.facts["ratio"] == pytest.approx(float(noise.norm()) / counted, rel=1e-3)

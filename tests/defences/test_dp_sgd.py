@@ -13,6 +13,7 @@ from torch.nn import functional
 import tiny
 from leakline.attacks.audit import audit
 from leakline.bench.training import Plan
+from leakline.data.base import Client
 from leakline.defences import Defence, DpSgd, FedPer, GlobalDP, hooks_of
 from leakline.errors import ClientLost, StackError
 from leakline.federation import federate
@@ -36,7 +37,7 @@ def by_hand(fed, defence: DpSgd, batches, index: int = 0) -> torch.Tensor:
     bench = fed.bench()
     model, data, parameters = bench.model.train(), fed.task.clients[0].train, list(bench.model.parameters())
     before = read(model).vector.clone()
-    turn = fed.turn(0, index, "a", {})
+    turn = fed.turns_of("a", index, {})[0]
     for step, rows in enumerate(batches):
         total = [torch.zeros_like(p) for p in parameters]
         for i in rows.tolist():
@@ -69,7 +70,7 @@ def fed_stream(fed):
 def test_poisson_batches_divide_by_the_expected_size():
     defence = DpSgd(0.7, 0.5, rate=0.25)
     fed, update = turn_of(defence, plan=Plan(2, 5, 0.1))
-    batches = list(defence.batches(12, fed.plan, fed.turn(0, 0, "a", {})))
+    batches = list(defence.batches(12, fed.plan, fed.turns_of("a", 0, {})[0]))
     assert len(batches) == 8  # two epochs of 1/q steps
     assert torch.allclose(update.delta.vector, by_hand(fed, defence, batches), atol=1e-6)
     assert update.steps == 8
@@ -78,7 +79,7 @@ def test_poisson_batches_divide_by_the_expected_size():
 def test_poisson_batches_take_each_record_independently_at_the_rate():
     defence = DpSgd(1.0, 1.0, rate=0.1)
     fed = tiny.federation(defences=(defence,))
-    drawn = defence.batches(50, Plan(epochs=80), fed.turn(0, 0, "a", {}))
+    drawn = defence.batches(50, Plan(epochs=80), fed.turns_of("a", 0, {})[0])
     member = torch.zeros(800, 50)
     for step, rows in enumerate(drawn):
         member[step, rows] = 1
@@ -99,15 +100,15 @@ def test_every_step_round_and_client_has_noise_of_its_own():
     defence, batch = DpSgd(1.0, 1e-6), (torch.zeros(2, 4), torch.zeros(2, dtype=torch.long))
     fed = tiny.federation(defences=(defence,), task=tiny.task((4, 4)), plan=Plan(1, 0, 1.0))
     bench = fed.bench()
-    turn = fed.turn(0, 0, "a", {})
+    turn = fed.turns_of("a", 0, {})[0]
     seen = []
-    for where in (turn, turn, fed.turn(0, 1, "a", {}), fed.turn(0, 0, "b", {}), replace(turn, party="a/1")):
+    for where in (turn, turn, fed.turns_of("a", 1, {})[0], fed.turns_of("b", 0, {})[0], replace(turn, party="a/1")):
         defence.gradient(bench.model, *batch, functional.cross_entropy, where)
         seen.append(torch.cat([p.grad.flatten() for p in bench.model.parameters()]))
     for i, one in enumerate(seen):
         for other in seen[:i]:
             assert torch.linalg.vector_norm(one - other) > 0.1 * torch.linalg.vector_norm(one)
-    again = fed.turn(0, 0, "a", {})  # the same turn again draws the same
+    again = fed.turns_of("a", 0, {})[0]  # the same turn again draws the same
     defence.gradient(bench.model, *batch, functional.cross_entropy, again)
     assert torch.equal(seen[0], torch.cat([p.grad.flatten() for p in bench.model.parameters()]))
 
@@ -118,7 +119,7 @@ def test_secret_noise_is_the_default_and_never_the_same():
     assert not torch.equal(*deltas)
     sampled = DpSgd(1.0, 1.0, rate=0.5)
     fed = tiny.federation(defences=(sampled,), noise="secret")
-    one, other = (list(sampled.batches(60, Plan(), fed.turn(0, 0, "a", {}))) for _ in range(2))
+    one, other = (list(sampled.batches(60, Plan(), fed.turns_of("a", 0, {})[0])) for _ in range(2))
     assert any(len(a) != len(b) or not torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
@@ -268,6 +269,53 @@ def test_nothing_is_promised_without_noise_or_with_batch_norm():
         DpSgd(1.0, 1.0).check(fed)
     with pytest.raises(ClientLost, match=r"layer 1 \(BatchNorm2d\)"):  # and without a check no step is taken
         next(federate(fed))
+
+
+def one_label_each() -> tuple[Client, ...]:
+    """Clients of 6 records, all of one class."""
+    pool = tiny.blobs(60)
+    return tuple(Client(f"holds {c}", pool.take((pool.labels() == c).nonzero()[0][:6])) for c in range(3))
+
+
+class Centred(nn.Module):
+    """Takes the batch's mean away, in training only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(x - x.mean(0) if self.training else x)
+
+
+WEIGHTED = "networks_zoo:class_weights"
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"model": Centred}, "output depends on the other examples"),
+        ({"loss": WEIGHTED}, "loss is not a mean"),
+        # each client holds one label only: its own batches would not show what the loss does with the others'
+        ({"loss": WEIGHTED, "task": tiny.task(clients=one_label_each())}, "loss is not a mean"),
+    ],
+)
+def test_coupled_records_are_refused_on_the_task_s_own_data(changes, reason):
+    defence = DpSgd(1.0, 1.0)
+    fed = tiny.federation(defences=(defence,), **changes)
+    with pytest.raises(StackError, match=reason):
+        defence.check(fed)
+    refused = defence.claim(fed)
+    assert isinstance(refused, NoClaim)
+    assert reason in refused.reason
+    assert refused.instead
+
+
+def test_a_check_leaves_the_run_as_it_would_have_been():
+    fed = tiny.federation(defences=(DpSgd(1.0, 0.5),), model=group_net, task=tiny.task((8, 8), tiny.IMAGE))
+    before = tiny.run(fed)[-1].result.vector
+    fed.defences[0].check(fed)
+    assert torch.equal(before, tiny.run(fed)[-1].result.vector)
 
 
 @pytest.mark.parametrize("wrong", [(-1.0, 1.0, 0.0), (1.0, 0.0, 0.0), (1.0, 1.0, 1.5), (float("nan"), 1.0, 0.0)])

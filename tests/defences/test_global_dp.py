@@ -126,7 +126,7 @@ def test_the_published_change_is_the_mean_of_clipped_updates_plus_the_noise():
     fed = tiny.federation(defences=(dp,), strategy=EVEN, rounds=1)
     (round_,) = tiny.run(fed)
     clipped = [u.delta.vector * min(1.0, 0.05 / u.delta.norm()) for u in round_.updates]
-    turn = fed.turn(0, 0, "server", {})
+    turn = fed.turns(0, {})[0]
     noise = turn.noise().normal(round_.sent.layout.size).float() * (2.0 * 0.05 / 3)
     expected = round_.sent.vector + torch.stack(clipped).mean(0) + noise
     assert torch.allclose(round_.result.vector, expected, atol=1e-6)
@@ -143,7 +143,7 @@ def test_when_clients_drop_out_the_noise_is_that_of_who_remains():
 
 
 def turn_of(fed, memory=None, **changes):
-    return replace(fed.turn(0, 0, "server", {} if memory is None else memory), **changes)
+    return replace(fed.turns(0, {} if memory is None else memory)[0], **changes)
 
 
 def test_under_poisson_sampling_the_denominator_is_fixed():
@@ -225,8 +225,8 @@ def test_a_defence_without_a_claim_says_so():
 
 def test_the_turn_s_expected_number_is_the_server_s_alone():
     fed = tiny.federation(defences=(DP,), sampling="poisson", participation=0.5)
-    assert fed.turn(0, 0, "server", {}).sampled
-    assert fed.turn(0, 0, "server", {}).expected == 1.5
-    assert fed.turn(0, 0, "a", {}).expected == 0
-    assert isinstance(fed.turn(0, 0, "a", {}), Turn)
+    assert fed.turns(0, {})[0].sampled
+    assert fed.turns(0, {})[0].expected == 1.5
+    assert fed.turns_of("a", 0, {})[0].expected == 0
+    assert isinstance(fed.turns_of("a", 0, {})[0], Turn)
     assert math.isclose(fed.expected(), 1.5)

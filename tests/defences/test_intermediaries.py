@@ -84,22 +84,22 @@ def test_a_sub_clients_epsilon_never_stands_for_the_client():
     assert [p.unit for p in card.leading] == ["client"]
     assert [p.unit for p in formal_card("x", federation(GlobalDP(1.0, 1.0)), 1e-5).leading] == ["client"]
 
-    def broken(measure: str, low: float) -> bool:
-        return bool(violations(replace(card, measured=(Reading(measure, low, low, by="audit"),))))
+    def broken(low: float, **about: str) -> bool:
+        return bool(violations(replace(card, measured=(Reading("mu", low, low, by="audit", about=about),))))
 
-    assert broken("mu:sub-client", 1.1)
-    assert not broken("mu:client", 3.9)  # above a sub-client's 1, below a client's 4
-    assert broken("mu:client", 4.1)
-    assert not broken("mu", 3.9)  # of the whole stack: the client's
-    assert broken("mu", 4.1)
-    whole = replace(card, measured=(Reading("mu:client", 3.9, 3.8, n=100, by="audit"),))
+    assert broken(1.1, unit="sub-client")
+    assert not broken(3.9, unit="client")  # above a sub-client's 1, below a client's 4
+    assert broken(4.1, unit="client")
+    assert not broken(3.9)  # of the whole stack: the client's
+    assert broken(4.1)
+    whole = replace(card, measured=(Reading("mu", 3.9, 3.8, n=100, by="audit", about={"unit": "client"}),))
     assert any(k == "mind" and "does not hold for a client" in v for k, v in whole.rows())
     assert Card.from_dict(whole.as_dict()).rows() == whole.rows()
 
 
 def test_in_a_report_the_client_decides_the_verdict():
     from leakline.report.page.words import verdict_of
-    from leakline.results.pooled import Setting
+    from leakline.results import Setting
 
     card = formal_card("x", federation(Intermediaries(4.0, 1.0, parts=32, smallest=1), rounds=1), 1e-5)
     assert [p.verdict for p in card.promises] == ["vacuous", "strong"]
@@ -167,7 +167,7 @@ def test_the_public_rule_promises_and_needs_no_data():
 def hooks(defence: Intermediaries, updates: list[Update], fed: Any, noise: bool = True, index: int = 0):
     """The server's hooks on given updates: the combined change, what is published, the facts."""
     facts: dict[str, float] = {}
-    turn = fed.turn(0, index, "server", {}, facts)
+    turn = fed.turns(index, {}, facts)[0]
     admitted = list(defence.admit(iter(updates), turn))
     mean = EVEN.combine(admitted)
     receipts = [Receipt(u.client, u.examples, u.steps, u.part) for u in admitted]
@@ -254,7 +254,7 @@ def test_parts_are_dealt_once_and_by_client():
 
     def rows(client: str, index: int, parts: int = 3) -> list[list[int]]:
         order = Order(client, index, fed.bench().initial, {"parts": float(parts)})
-        return [list(map(int, part)) for part in defence.split(12, order, fed.turn(0, index, client, {}))]
+        return [list(map(int, part)) for part in defence.split(12, order, fed.turns_of(client, index, {})[0])]
 
     assert rows("a", 0) == rows("a", 7)
     assert rows("a", 0) != rows("b", 0)
@@ -306,7 +306,7 @@ def test_updates_of_length_c_bring_the_rules_to_the_public_number(rule):
     exact = [replace(d, clip=1.0) for d in fed.defences][0]
     state: dict[str, Any] = {}
     for index in range(4):  # updates of exactly length C
-        turn = fed.turn(0, index, "server", state, {})
+        turn = fed.turns(index, state, {})[0]
         v = int(exact.brief({}, turn)["parts"])
         unit = nn.functional.normalize(torch.ones(fed.wire.size), dim=0)
         updates = [tiny.update(unit, n, 200 // v, 1, fed.wire) for n in "abc" for _ in range(v)]

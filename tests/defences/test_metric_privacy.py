@@ -55,7 +55,7 @@ def federation(
     task = Task(members, server, server, ("a", "b"))  # type: ignore[arg-type]
     plan = more.pop("plan", Plan(epochs=1, batch=4, learning_rate=0.1))
     even = fedavg(weighting="even")
-    return Federation(task, Net, plan, strategy or even, defences, noise="seeded", **more)  # type: ignore[arg-type]
+    return Federation(task, Net, plan, strategy or even, defences, noise="seeded").but(**more)  # type: ignore[arg-type]
 
 
 class Given:

@@ -24,9 +24,10 @@ from leakline.runtimes.local import LocalTransport
 from leakline.strategies import MENU as STRATEGIES
 from leakline.study.describe import description, key_of
 from leakline.study.judges import out_of_patience, over_clients
-from leakline.study.lab import Lab, train_run
+from leakline.study.lab import Lab
 from leakline.study.spec import parse
 from leakline.study.store import Store
+from leakline.study.train import train_run
 from leakline.weights import Layout
 
 
@@ -209,7 +210,7 @@ def test_they_promise_nothing_and_a_stack_keeps_the_promise_of_its_other_member(
 def test_gaussian_noise_has_the_standard_deviation_it_says_and_leaves_size_alone():
     fed = tiny.federation(model=lambda: nn.Linear(4, 5000), defences=(GaussianNoise(0.1),))
     update = tiny.update(torch.full((fed.wire.size,), 100.0), layout=fed.wire)
-    noise = fed.defences[0].release(update, fed.turn(0, 0, "a", {})).delta.vector - 100
+    noise = fed.defences[0].release(update, fed.turns_of("a", 0, {})[0]).delta.vector - 100
     # 25 000 values: the sample deviation of a normal lies within 4 % of the truth but once in 1e10.
     assert abs(float(noise.std()) / 0.1 - 1) < 0.04
     assert abs(float(noise.mean())) < 0.004

@@ -29,7 +29,6 @@ import pytest
 import leakline
 from leakline.errors import LeaklineError
 from leakline.study import spec
-from leakline.study.menus import menu
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # typer imports names that newer clicks deprecate
@@ -37,7 +36,8 @@ with warnings.catch_warnings():
     import typer.main
     from click.testing import CliRunner
 
-    from leakline.cli import MENUS, app
+    from leakline.cli import app
+    from leakline.cli.list import MENUS, menu
 
 ROOT = Path(__file__).parents[2]
 DOCS = sorted((ROOT / "docs").glob("*.md"))

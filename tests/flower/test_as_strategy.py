@@ -68,7 +68,7 @@ class Same:
                 order.client, new.only(self.fed.shares) - order.weights, EXAMPLES[order.client], 0, {"loss": 0.5}
             )
             for place, defence in enumerate(self.fed.defences):
-                update = defence.release(update, self.fed.turn(place, order.round, order.client, {}))
+                update = defence.release(update, self.fed.turns_of(order.client, order.round, {})[place])
             yield update
 
 
@@ -210,7 +210,7 @@ class SameParts:
     def exchange(self, orders: Sequence[Order]) -> Iterator[Update]:
         for order in orders:
             given = {e.name: v.numpy() for e, v in order.weights.layers()}
-            dealt = self.fed.defences[0].split(12, order, self.fed.turn(0, order.round, order.client, {}))
+            dealt = self.fed.defences[0].split(12, order, self.fed.turns_of(order.client, order.round, {})[0])
             for part, rows in enumerate(dealt or [np.arange(12)]):
                 new = vector(split_train(order.client, given, order.round + 1, rows), self.fed.layout)
                 delta = Weights(self.fed.layout, new) - order.weights

@@ -16,7 +16,8 @@ from leakline.flower.transport.drive import _trained_elsewhere, _with_nodes
 from leakline.flower.transport.serving import RECORD, serve
 from leakline.flower.transport.shares import write_shares
 from leakline.flower.transport.submit import Asked
-from leakline.study.lab import card_of, run_study
+from leakline.study.carded import card_of
+from leakline.study.run import run_study
 from leakline.study.store import Store
 from nodes_here import Context, Node, NodesHere, RecordDict
 from three_clients import SCENARIOS, STUDY

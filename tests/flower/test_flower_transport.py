@@ -30,7 +30,7 @@ NAMES = ["a", "b", "c"]
 
 def nodes(fed, faults=None, **config):
     """One node for each client of a federation written in Python."""
-    app = partial(client_app, lambda context, head, name: replace(fed, together="off"))
+    app = partial(client_app, lambda context, head, name: fed.but(together="off"))
     return [Node({"client": c.name, **config}, app=app(), fault=(faults or {}).get(c.name)) for c in fed.task.clients]
 
 
@@ -202,7 +202,7 @@ def test_a_stranger_is_left_alone():
     fed = federation()
     everyone = [*nodes(fed), Node({"client": "stranger"})]
     rounds = list(federate(fed, FlowerTransport(NodesHere(everyone), names=NAMES, poll=0.001)))
-    assert torch.equal(rounds[-1].result.vector, run(replace(fed, together="off"))[-1].result.vector)
+    assert torch.equal(rounds[-1].result.vector, run(fed.but(together="off"))[-1].result.vector)
     assert everyone[3].heads == ["query"]
 
 
@@ -230,10 +230,10 @@ def test_a_stranger_that_says_nothing_is_not_waited_for(monkeypatch):
 
 def test_simulated_nodes_play_clients_by_number():
     fed = federation()
-    app = client_app(lambda context, head, name: replace(fed, together="off"))
+    app = client_app(lambda context, head, name: fed.but(together="off"))
     grid = NodesHere([Node({"partition-id": i, "num-partitions": 5}, app=app) for i in range(5)])
     rounds = list(federate(fed, FlowerTransport(grid, names=NAMES, poll=0.001)))
-    assert torch.equal(rounds[-1].result.vector, run(replace(fed, together="off"))[-1].result.vector)
+    assert torch.equal(rounds[-1].result.vector, run(fed.but(together="off"))[-1].result.vector)
 
 
 def test_wrong_settings_are_refused():

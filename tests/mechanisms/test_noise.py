@@ -77,12 +77,13 @@ def test_no_noise_is_the_identity():
 
 
 @pytest.mark.parametrize("source", ["secret", "seeded"])
-def test_the_input_is_not_written_to_and_the_type_is_kept(source):
-    change = torch.rand(100)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_input_is_not_written_to_and_the_type_is_kept(source, dtype):
+    change = torch.rand(100, dtype=dtype)
     kept = change.clone()
     release = add_gaussian(change, 1.0, sources()[source])
     assert torch.equal(change, kept)
-    assert release.dtype == torch.float32
+    assert release.dtype == dtype
     assert not torch.equal(release, change)
 
 

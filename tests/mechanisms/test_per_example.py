@@ -13,8 +13,9 @@ from torch import nn
 from torch.nn import functional
 
 from leakline.errors import StackError
+from leakline.mechanisms.independence import refuse_layers
 from leakline.mechanisms.layer_gradients import RULES, rule_for
-from leakline.mechanisms.per_example import Clipped, clipped_sum, path_of, refuse_coupled
+from leakline.mechanisms.per_example import Clipped, clipped_sum, path_of
 
 
 def by_hand(model: nn.Module, loss: Any, x: torch.Tensor, y: torch.Tensor, bound: float) -> torch.Tensor:
@@ -425,8 +426,8 @@ def test_an_empty_batch_sums_to_zero():
 )
 def test_layers_that_mix_examples_are_refused_by_name(build, said):
     with pytest.raises(StackError, match=said):
-        refuse_coupled(build())
-    refuse_coupled(nn.Sequential(nn.Conv2d(1, 2, 3), nn.GroupNorm(1, 2), nn.Dropout(0.5)))
+        refuse_layers(build())
+    refuse_layers(nn.Sequential(nn.Conv2d(1, 2, 3), nn.GroupNorm(1, 2), nn.Dropout(0.5)))
 
 
 class HiddenBatchNorm(nn.Module):

@@ -1,6 +1,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import prune
 
 from leakline.models import MENU, preflight, resolve
 
@@ -100,3 +101,12 @@ def test_non_finite_outputs_and_random_state():
     before = torch.random.get_rng_state()
     assert any("non-finite" in f.message for f in preflight(network, (4,)))
     assert torch.equal(before, torch.random.get_rng_state())
+
+
+@pytest.mark.filterwarnings("ignore:.torch.nn.utils.weight_norm. is deprecated")
+@pytest.mark.parametrize("make", [nn.utils.weight_norm, lambda layer: prune.l1_unstructured(layer, "weight", 0.5)])
+def test_weights_that_a_layer_makes_are_no_obstacle(make):
+    network = make(nn.Linear(4, 2))
+    kept = network.weight
+    assert ("output", "(the network)") not in kinds(network)
+    assert network.weight is kept

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -41,7 +43,7 @@ records = 100
 
 @pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from leakline.study.lab import run_study
+    from leakline.study.run import run_study
     from leakline.study.spec import parse
 
     root = tmp_path_factory.mktemp("store") / "tiny"
@@ -66,6 +68,18 @@ def edit() -> Callable[..., Any]:
         path.write_text(json.dumps(found))
 
     return change
+
+
+@pytest.fixture
+def opens() -> Callable[[Path], dict[str, int]]:
+    """How often each file of a store is opened while its report is made."""
+
+    def count(root: Path) -> dict[str, int]:
+        script = Path(__file__).with_name("opens.py")
+        done = subprocess.run([sys.executable, str(script), str(root)], capture_output=True, text=True, check=True)
+        return dict(json.loads(done.stdout))
+
+    return count
 
 
 class Page(HTMLParser):

@@ -25,24 +25,22 @@ from leakline.decide.limits import (
 )
 from leakline.errors import LeaklineError
 from leakline.readings import Reading
-from leakline.results.frames import results
-from leakline.results.pooled import pool
-from leakline.results.stored import read_study
+from leakline.results import read
 
 
 @pytest.fixture
-def pooled(made):
-    return pool(read_study(made))
+def results(made):
+    return read(made)
 
 
 @pytest.mark.parametrize(
     ("text", "limit"),
     [
         ("membership.auc > 0.6", Limit("membership.auc", ">", 0.6)),
-        ("mia.tpr@fpr=0.01>=.05", Limit("mia.tpr@fpr=0.01", ">=", 0.05)),
+        ("mia.tpr at fpr=0.01 (rmia)>=.05", Limit("mia.tpr at fpr=0.01 (rmia)", ">=", 0.05)),
         ("  accuracy<1e-3 ", Limit("accuracy", "<", 0.001)),
         ("global-dp: epsilon <= 10", Limit("epsilon", "<=", 10.0, "global-dp")),
-        ("audit.mu:client > -1", Limit("audit.mu:client", ">", -1.0)),
+        ("audit.mu per client > -1", Limit("audit.mu per client", ">", -1.0)),
     ],
 )
 def test_limits_are_read(text, limit):
@@ -71,9 +69,9 @@ def test_any_text_is_a_limit_or_a_clear_error(text):
     assert "\x1b" not in said
 
 
-def test_figures_are_what_the_frame_says(made, pooled):
-    frame = results(made)
-    for where, defence, figures in places_of(pooled):
+def test_figures_are_what_the_frame_says(made, results):
+    frame = read(made).frame
+    for where, defence, figures in places_of(results):
         mine = frame[frame["defence"] == defence]
         last = mine[(mine["measure"] == "accuracy") & (mine["round"] == 1)]["value"]
         assert figures["accuracy"].value == pytest.approx(last.mean())
@@ -85,8 +83,8 @@ def test_figures_are_what_the_frame_says(made, pooled):
         assert where.endswith(defence)
 
 
-def test_a_gate_judges_the_value_and_names_the_cell(pooled):
-    found = places_of(pooled)
+def test_a_gate_judges_the_value_and_names_the_cell(results):
+    found = places_of(results)
     assert hits([read_limit("loss-threshold.auc > 1")], found) == []
     assert {h.limit.name for h in hits([read_limit("loss-threshold.auc > -1")], found)} == {"loss-threshold.auc"}
     (hit,) = hits([read_limit("epsilon > 1e9")], found)
@@ -95,31 +93,31 @@ def test_a_gate_judges_the_value_and_names_the_cell(pooled):
     assert hits([read_limit("global-dp: epsilon > 1e9")], found) == []
 
 
-def test_a_figure_that_one_cell_lacks_is_a_hit(pooled):
-    found = places_of(pooled)
+def test_a_figure_that_one_cell_lacks_is_a_hit(results):
+    found = places_of(results)
     where, defence, figures = found[0]
     less = [(where, defence, {k: v for k, v in figures.items() if k != "loss-threshold.auc"}), *found[1:]]
     (hit,) = hits([read_limit("loss-threshold.auc > 1")], less)
     assert "was not measured" in str(hit)
 
 
-def test_unknown_names_get_the_nearest(pooled):
+def test_unknown_names_get_the_nearest(results):
     with pytest.raises(LeaklineError, match=r"did you mean 'loss-threshold\.auc'"):
-        hits([read_limit("loss-treshold.auc > 0.6")], places_of(pooled))
+        hits([read_limit("loss-treshold.auc > 0.6")], places_of(results))
     with pytest.raises(LeaklineError, match="did you mean 'global-dp'"):
-        hits([read_limit("global: epsilon > 0.6")], places_of(pooled))
+        hits([read_limit("global: epsilon > 0.6")], places_of(results))
     with pytest.raises(LeaklineError, match="did you mean 'membership'"):
         check_attacks([read_limit("membershp.auc > 0.6")], ["membership", "audit"])
-    check_attacks([read_limit("accuracy > 0.6"), read_limit("audit.mu:client > 3")], ["audit"])
+    check_attacks([read_limit("accuracy > 0.6"), read_limit("audit.mu per client > 3")], ["audit"])
 
 
 def test_figures_of_a_card():
-    bound = Reading("epsilon:client", 2.0, low=1.5, by="audit")
+    bound = Reading("epsilon", 2.0, low=1.5, by="audit", about={"unit": "client"})
     card = Card("t", (Promise("a", epsilon=3.0), Promise("b")), measured=(bound, replace(bound, low=1.7)))
     found = figures_of_card(card)
     assert found["epsilon"].value == 3.0
-    assert found["audit.epsilon:client"].value == 1.7
-    assert found["audit.epsilon:client"].is_bound
+    assert found["audit.epsilon per client"].value == 1.7
+    assert found["audit.epsilon per client"].is_bound
     assert figures_of_card(Card("t", ()))["epsilon"].value == math.inf
 
 
@@ -146,16 +144,16 @@ def test_what_was_not_measured_is_not_kept():
     assert "not measured" in judged.missing
 
 
-def test_choosing_puts_the_most_useful_first_and_else_the_nearest(pooled):
-    ranked = choose(pooled, [read_limit("loss-threshold.auc <= 1.5"), read_limit("accuracy >= -1")])
+def test_choosing_puts_the_most_useful_first_and_else_the_nearest(results):
+    ranked = choose(results, [read_limit("loss-threshold.auc <= 1.5"), read_limit("accuracy >= -1")])
     assert all(c.kept for c in ranked)
     values = [c.figures["accuracy"].value for c in ranked]
     assert values == sorted(values, reverse=True)
-    ranked = choose(pooled, [read_limit("epsilon <= 1e9"), read_limit("accuracy >= 2")])
+    ranked = choose(results, [read_limit("epsilon <= 1e9"), read_limit("accuracy >= 2")])
     assert [c.kept for c in ranked] == [False, False]
     assert ranked[0].defence == "global-dp"  # misses one limit, the undefended one both
     with pytest.raises(LeaklineError, match="accuracy"):
-        choose(pooled, [read_limit("acuracy >= 2")])
+        choose(results, [read_limit("acuracy >= 2")])
 
 
 @pytest.mark.parametrize(
@@ -175,8 +173,8 @@ def test_verdicts(a, b, says):
     assert verdict(b, a) == says
 
 
-def test_two_cells_of_a_store(pooled):
-    one, two = find_setting(pooled, "none"), find_setting(pooled, "strategy=fedavg,defence=global-dp")
+def test_two_cells_of_a_store(results):
+    one, two = find_setting(results, "none"), find_setting(results, "strategy=fedavg,defence=global-dp")
     found = pair("none", one, "global-dp", two)
     keys = {key for key, _, _ in found.settings}
     assert {"defences.0.clip", "defences.0.noise_multiplier"} <= keys
@@ -185,18 +183,18 @@ def test_two_cells_of_a_store(pooled):
     assert len(found.table().rows) == len(found.rows)
     json.dumps(found.as_dict(), allow_nan=False)
     with pytest.raises(LeaklineError, match="fits 2 settings"):
-        find_setting(pooled, "fedavg")
+        find_setting(results, "fedavg")
     with pytest.raises(LeaklineError, match="there are: fedavg none, fedavg global-dp"):
-        find_setting(pooled, "metric")
+        find_setting(results, "metric")
 
 
-def test_a_store_against_itself_and_a_changed_one(root, pooled, edit):
-    other = pool(read_study(root))
-    assert all(differences(a, b) == [] for a, b in matching(pooled, other))
-    assert all(figures_of(a) == figures_of(b) for a, b in matching(pooled, other))
+def test_a_store_against_itself_and_a_changed_one(root, results, edit):
+    other = read(root)
+    assert all(differences(a, b) == [] for a, b in matching(results, other))
+    assert all(figures_of(a) == figures_of(b) for a, b in matching(results, other))
     for run in (root / "runs").iterdir():
         edit(run / "run.json", lambda about: about["federation"]["plan"].update(batch=7))
         edit(run / "run.json", lambda about: about["versions"].update(torch="0.1"))
-    changed = pool(read_study(root))
-    a, b = matching(pooled, changed)[0]
+    changed = read(root)
+    a, b = matching(results, changed)[0]
     assert [(k, y) for k, _, y in differences(a, b)] == [("plan.batch", "7"), ("version of torch", "0.1")]

@@ -9,21 +9,24 @@ import pytest
 import torch
 from PIL import Image
 
+from leakline.attacks.base import Artefact
 from leakline.attacks.inversion.judge import Guess, Truth, readings
+from leakline.readings import Reading
 from leakline.report.gallery.gallery import MOST_IMAGES, gallery_of
 from leakline.report.page.build import build_report
-from leakline.results.pooled import pool
-from leakline.results.stored import read_study
+from leakline.results import read
+from leakline.study import artefacts
+from leakline.study.store import Run
 
 torch.set_num_threads(1)
 
 
 def gallery(root):
-    return gallery_of(root, pool(read_study(root)))
+    return gallery_of(read(root))
 
 
 def cells(root):
-    return [c for c in read_study(root).cells if c.labels["seed"] == 0]
+    return [c for c in read(root).cells if c.labels["seed"] == 0]
 
 
 def noise(n, seed):
@@ -33,14 +36,16 @@ def noise(n, seed):
 def invert(root, cell, key, by, level=0.0, client="client-1", images=1, index=0):
     """Let the judge write what an attack that met a cell would have left there."""
     run = root / "runs" / cell.key
-    folder = run / "media" / f"gradient-inversion-{key}" / f"round-{index:04d}" / client
-    secret = Truth(noise(images, 0), noise(1, 1), None, client, index, folder, noise=level)
+    attack = Run(run).media(f"{by}-{key}")
+    secret = Truth(noise(images, 0), noise(1, 1), None, client, index, noise=level)
     made = (secret.images + (0.01 + level) * noise(images, 2)).clamp(0, 1)
-    found = readings([Guess(made, 0.0, 10, 1.0)], [secret])
+    results = readings([Guess(made, 0.0, 10, 1.0)], [secret])
+    artefacts.write(attack, [one for one in results if isinstance(one, Artefact)])
+    found = [one for one in results if isinstance(one, Reading)]
     with open(run / "attacks.jsonl", "a") as file:
         for reading in found:
             file.write(json.dumps({**reading.line(), "by": by, "attack": f"{by}-{key}"}) + "\n")
-    return folder, {r.measure: r for r in found if r.client}
+    return attack / f"round-{index:04d}" / client, {r.measure: r for r in found if r.client}
 
 
 def test_a_turn_becomes_a_strip_with_the_attacks_name_and_its_figures(root, read_page):
@@ -51,12 +56,12 @@ def test_a_turn_becomes_a_strip_with_the_attacks_name_and_its_figures(root, read
     assert [p.kind for p in strip.pictures] == ["original", "prior", "reconstruction"]
     assert f"SSIM {found['ssim'].value:.2f}, RDLV {found['rdlv'].value:.2f}" in strip.pictures[2].caption
     assert f"SSIM {found['ssim'].chance:.2f}" in strip.pictures[1].caption
-    page = read_page(build_report(root))
+    page = read_page(build_report(read(root)))
     assert "by grad+bn under none" in page.text
     assert len([a for tag, a in page.elements if tag == "img"]) == 3
     assert not [a for _, a in page.elements if "data-noise" in a]  # one level is no choice
     for options in ({"shareable": True}, {"images": False}):
-        path = build_report(root, **options)
+        path = build_report(read(root), **options)
         assert not any(p.uri in path.read_text() for p in strip.pictures)
         assert not [a for tag, a in read_page(path).elements if tag == "img"]
 
@@ -76,7 +81,7 @@ def test_runs_that_differ_in_noise_share_a_strip_and_its_original(root, read_pag
         assert [w["defence"] for w in strip.where] == ["none", "global-dp"]
         assert [p.where[0]["defence"] for p in strip.pictures[2:]] == ["none", "global-dp"]
         assert strip.where[0]["attack"] == strip.attack
-    page = read_page(build_report(root))
+    page = read_page(build_report(read(root)))
     assert sorted(a["data-noise"] for _, a in page.elements if "data-noise" in a) == ["0.0", "0.0", "1.5", "1.5"]
     assert "by ours under several defences" in page.text
     (slider,) = [a for _, a in page.elements if a.get("id") == "noise"]
@@ -89,7 +94,7 @@ def test_other_originals_or_seeds_stay_apart(root):
     folder, _ = invert(root, second, "0123abcd", "ours", 1.0)
     Image.fromarray(np.zeros((12, 12), np.uint8)).save(folder / "original-00.png")
     assert [len(s.pictures) for s in gallery(root).strips] == [3, 3]
-    other = next(c for c in read_study(root).cells if c.labels["seed"] == 1)
+    other = next(c for c in read(root).cells if c.labels["seed"] == 1)
     invert(root, other, "0123abcd", "ours")
     assert sorted(s.place for s in gallery(root).strips) == ["fedavg, seed 0", "fedavg, seed 0", "fedavg, seed 1"]
 
@@ -100,7 +105,7 @@ def test_a_client_with_many_images_shows_some_and_says_so(root, read_page):
     assert [s.image for s in found.strips] == ["1", "2"]
     # Eight are listed, three pictures each.
     assert any(text.startswith(f"{3 * (8 - MOST_IMAGES)} pictures of clients") for text in found.left_out)
-    assert "client-1 , image 2" in read_page(build_report(root)).text
+    assert "client-1 , image 2" in read_page(build_report(read(root))).text
 
 
 def test_pictures_of_an_attack_whose_settings_are_gone_are_left_out(root):
@@ -139,7 +144,7 @@ def test_hostile_lists_and_names(root, read_page):
     (folder / "media.json").write_text(json.dumps([*entries, {"file": "../x.png", "kind": "prior"}, []]))
     found = gallery(root)
     assert all(s.client == "client-1" for s in found.strips)  # the folder says whose
-    text = build_report(root).read_text()
+    text = build_report(read(root)).read_text()
     assert "<script>alert" not in text
     assert "<img src=x" not in text
     (folder / "media.json").write_text("[" * 100_000)
@@ -180,7 +185,7 @@ restarts = 1
 
 
 def test_a_study_shows_what_its_attacks_made_by_the_names_it_gave_them(tmp_path):
-    from leakline.study.lab import run_study
+    from leakline.study.run import run_study
     from leakline.study.spec import parse
 
     assert [o.error for o in run_study(parse(STUDY), tmp_path, workers=1)] == ["", ""]
@@ -188,5 +193,5 @@ def test_a_study_shows_what_its_attacks_made_by_the_names_it_gave_them(tmp_path)
     assert found.levels == (0.0, 5.0)
     assert {s.attack for s in found.strips} == {"ours"}
     assert all([p.kind for p in s.pictures].count("reconstruction") == 2 for s in found.strips)
-    lines = [line for cell in read_study(tmp_path).cells for line in cell.attacks]
-    assert {"iip", "iip-exact", "cosine"} <= {line["measure"] for line in lines}
+    readings = [r for cell in read(tmp_path).cells for r in cell.attacks]
+    assert {"iip", "iip-exact", "cosine"} <= {r.measure for r in readings}

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from leakline.report.page.build import build_report
+from leakline.results import read
 
 
 @pytest.fixture
@@ -22,7 +23,7 @@ def large(tmp_path, monkeypatch):
 
 
 def test_two_hundred_cells_make_a_page_of_less_than_ten_megabytes(large, read_page):
-    path = build_report(large)
+    path = build_report(read(large))
     assert path.stat().st_size < 10e6
     page = read_page(path)
     assert "What was run (200 rows)" in page.text

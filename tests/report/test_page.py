@@ -14,13 +14,12 @@ import pytest
 
 from leakline.report.charts import static
 from leakline.report.charts.chart import DARK, LIGHT, Chart, Series, looks
+from leakline.report.charts.inline import inline
 from leakline.report.charts.interactive import as_json, plain
 from leakline.report.charts.menu import CHARTS, figures
 from leakline.report.page.build import build_report
 from leakline.report.page.words import glances, in_short
-from leakline.results.frames import results
-from leakline.results.pooled import pool
-from leakline.results.stored import read_study
+from leakline.results import read
 
 ATTACKS_ON_TEXT = json.loads((Path(__file__).parent / "hostile.json").read_text())
 TAGS = {
@@ -111,7 +110,7 @@ def check_page(page):
 
 
 def test_the_page_is_safe_and_says_what_the_store_says(root, read_page):
-    path = build_report(root)
+    path = build_report(read(root))
     assert path == root / "report.html"
     page = read_page(path)
     check_page(page)
@@ -124,9 +123,9 @@ def test_the_page_is_safe_and_says_what_the_store_says(root, read_page):
         "What is missing",
     ):
         assert text in page.text
-    accuracy = results(root).query("measure == 'accuracy' and round == 1 and defence == 'global-dp'")["value"].mean()
+    accuracy = read(root).frame.query("measure == 'accuracy' and round == 1 and defence == 'global-dp'")["value"].mean()
     assert f"Accuracy {100 * accuracy:.1f} %, against" in page.text
-    for run in results(root)["run"].unique():
+    for run in read(root).frame["run"].unique():
         assert run in page.text
     outside = "".join(page.words) + "".join(text for _, a, text in page.raw if a.get("type"))
     assert str(root) not in outside
@@ -134,8 +133,8 @@ def test_the_page_is_safe_and_says_what_the_store_says(root, read_page):
 
 
 def test_the_same_store_gives_the_same_bytes(root, tmp_path):
-    first = build_report(root, tmp_path / "new" / "a.html").read_bytes()
-    assert first == build_report(root, tmp_path / "b.html").read_bytes()
+    first = build_report(read(root), tmp_path / "new" / "a.html").read_bytes()
+    assert first == build_report(read(root), tmp_path / "b.html").read_bytes()
 
 
 def test_hostile_names_do_not_get_out(root, edit, read_page):
@@ -187,14 +186,14 @@ def test_hostile_names_do_not_get_out(root, edit, read_page):
             for t in ATTACKS_ON_TEXT
         ]
         (run / "attacks.jsonl").write_text("".join(json.dumps(line) + "\n" for line in changed))
-    page = read_page(build_report(root))
+    page = read_page(build_report(read(root)))
     check_page(page)
     (data,) = [json.loads(text) for _, a, text in page.raw if a.get("type") == "application/json"]
     titles = [figure["layout"]["xaxis"]["title"]["text"] for figure in data.values()]
     named = [trace.get("name", "") for figure in data.values() for trace in figure["data"]]
     assert not [text for text in titles + named if "<" in text]
     assert "alert(1)" in page.text
-    assert "/home/jane" not in build_report(root).read_text()
+    assert "/home/jane" not in build_report(read(root)).read_text()
 
 
 @pytest.mark.parametrize("first", range(0, len(ATTACKS_ON_TEXT), 12))
@@ -228,7 +227,7 @@ def test_hostile_names_in_figures(first, kind):
         "format",
     }
     assert static.png(chart, 30).startswith(b"\x89PNG")
-    inside = static.inline(chart, "c")
+    inside = inline(chart, "c")
     assert not [e for e in ElementTree.fromstring(inside).iter() if {"style", "onload", "onerror"} & set(e.attrib)]
     assert "<script" not in inside
     assert "<img" not in inside
@@ -237,12 +236,12 @@ def test_hostile_names_in_figures(first, kind):
 
 
 def test_an_unfinished_study_still_reports(root, edit, read_page):
-    run = results(root)["run"].iloc[0]
+    run = read(root).frame["run"].iloc[0]
     (root / "runs" / run / "end.json").unlink()
     edit(
         root / "study.json", lambda grid: grid["cells"][1].update(run=None, error="no space in /home/jane/secret/runs")
     )
-    page = read_page(build_report(root))
+    page = read_page(build_report(read(root)))
     check_page(page)
     assert "2 things are missing" in page.text
     assert "unfinished after 2 of 2 rounds" in page.text
@@ -252,7 +251,7 @@ def test_an_unfinished_study_still_reports(root, edit, read_page):
 
 def test_a_study_without_any_run_still_reports(root, edit, read_page):
     edit(root / "study.json", lambda grid: [cell.update(run=None) for cell in grid["cells"]])
-    page = read_page(build_report(root))
+    page = read_page(build_report(read(root)))
     check_page(page)
     assert "No run has finished yet." in page.text
     assert "Nothing has been trained yet." in page.text
@@ -260,36 +259,36 @@ def test_a_study_without_any_run_still_reports(root, edit, read_page):
 
 def test_shareable_leaves_the_study_file_out(root, read_page):
     (root / "study.toml").write_text('path = "/home/Jane Doe/patients"\n# the study of Dr X\n')
-    page = read_page(build_report(root))
+    page = read_page(build_report(read(root)))
     assert "Dr X" in page.text
     assert "Jane" not in page.text
-    page = read_page(build_report(root, shareable=True))
+    page = read_page(build_report(read(root), shareable=True))
     check_page(page)
     assert "Dr X" not in page.text
 
 
 def test_a_measurement_above_the_promise_is_loud(root, edit):
-    frame = results(root)
+    frame = read(root).frame
     for run in frame[frame["defence"] == "global-dp"]["run"].unique():
         line = {"measure": "epsilon", "value": 900, "low": 800, "n": 50, "by": "audit", "attack": "audit-1"}
         with open(root / "runs" / run / "attacks.jsonl", "a") as file:
             file.write(json.dumps(line) + "\n")
-    found = {g.defence: g for g in glances(pool(read_study(root)))}
+    found = {g.defence: g for g in glances(read(root))}
     assert any("BROKEN" in text for text in found["global-dp"].warnings)
-    assert "BROKEN" in build_report(root).read_text()
+    assert "BROKEN" in build_report(read(root)).read_text()
 
 
 def test_seeds_with_different_promises_show_the_weakest(root, edit):
-    frame = results(root)
+    frame = read(root).frame
     run = frame[frame["defence"] == "global-dp"]["run"].iloc[0]
     edit(
         root / "runs" / run / "end.json",
         lambda end: end["card"]["promises"][0].update(epsilon=5000.0, verdict="vacuous"),
     )
-    (setting,) = [s for s in pool(read_study(root)).settings if s.defence == "global-dp"]
+    (setting,) = [s for s in read(root).settings if s.defence == "global-dp"]
     assert setting.varied
     assert setting.epsilon == 5000.0
-    assert "differed between seeds" in build_report(root).read_text()
+    assert "differed between seeds" in build_report(read(root)).read_text()
 
 
 @pytest.mark.parametrize(
@@ -305,28 +304,28 @@ def test_seeds_with_different_promises_show_the_weakest(root, edit):
     ],
 )
 def test_promises_in_plain_words(root, edit, verdict, epsilon, advantage, words):
-    frame = results(root)
+    frame = read(root).frame
     for run in frame[frame["defence"] == "global-dp"]["run"].unique():
         change = {"epsilon": epsilon, "verdict": verdict, "advantage": advantage}
         edit(root / "runs" / run / "end.json", lambda end, c=change: end["card"]["promises"][0].update(c))
-    pooled = pool(read_study(root))
-    (found,) = [g for g in glances(pooled) if g.defence == "global-dp"]
+    results = read(root)
+    (found,) = [g for g in glances(results) if g.defence == "global-dp"]
     assert words in found.promise[0]
-    assert ("global-dp" in in_short(pooled)) == (verdict == "strong")
+    assert ("global-dp" in in_short(results)) == (verdict == "strong")
 
 
 def test_charts_of_a_store(made):
-    (curves,) = CHARTS["curves"](made)
-    frame = results(made).query("measure == 'accuracy' and defence == 'none'")
+    (curves,) = CHARTS["curves"](read(made))
+    frame = read(made).frame.query("measure == 'accuracy' and defence == 'none'")
     line = next(s for s in curves.series if s.name == "none")
     assert line.x == (1.0, 2.0)
     assert line.y == pytest.approx(tuple(frame.groupby("round")["value"].mean()))
     assert line.y_low == pytest.approx(tuple(frame.groupby("round")["value"].min()))
-    (promise,) = CHARTS["promises"](made)
+    (promise,) = CHARTS["promises"](read(made))
     places = {s.name: s.x[0] for s in promise.series}
     assert promise.bin == (places["none"], "no guarantee")
     assert places["global-dp"] < places["none"]
-    drawn = {name: len(figures(made, name)) for name in CHARTS}
+    drawn = {name: len(figures(read(made), name)) for name in CHARTS}
     assert drawn == {"clients": 0, "curves": 1, "promises": 1, "roc": 2, "tradeoff": 1}
 
 
@@ -341,7 +340,7 @@ def contrast(a, b):
 
 
 def test_colours_reach_wcag_aa(root):
-    css = build_report(root).read_text().partition("<style>")[2].partition("</style>")[0]
+    css = build_report(read(root)).read_text().partition("<style>")[2].partition("</style>")[0]
     for scheme, series in zip(re.findall(r":root \{(.*?)\}", css, re.S)[:2], (LIGHT, DARK), strict=True):
         colours = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", scheme))
         assert tuple(colours[f"s{i}"] for i in range(6)) == series

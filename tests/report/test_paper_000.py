@@ -9,14 +9,14 @@ from statistics import mean
 
 import pytest
 
-from leakline.papers.metric_privacy import figures as paper_000_figures
+from leakline.papers.metric_privacy import PAPER, charts
 from leakline.papers.metric_privacy import printed as paper_000_printed
-from leakline.papers.metric_privacy import store as paper_000_store
-from leakline.papers.metric_privacy import tables as paper_000
-from leakline.papers.metric_privacy.tables import TABLES
-from leakline.results.stored import read_study
-from leakline.results.table import FORMS, render
-from leakline.study.lab import run_study
+from leakline.papers.metric_privacy.tables import accuracies
+from leakline.readings import Reading
+from leakline.report.charts.menu import save
+from leakline.results import Results, read
+from leakline.results.table import FORMS, Table, render
+from leakline.study.run import run_study
 from leakline.study.spec import load, parse
 
 STUDY = """
@@ -55,71 +55,75 @@ SCENARIO = '[scenarios.homogeneous.data]\npartition = "even"\n'
 ATTACK = '[[attacks]]\nuse = "client-inference"\nworlds = 2\nshadow = 0.2\nscores = ["loss", "own"]\n'
 
 
+def table(name: str, results: Results) -> Table:
+    return (PAPER.tables | PAPER.rebuilt)[f"metric-privacy/{name}"](results)
+
+
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Results:
     root = tmp_path_factory.mktemp("paper") / "study"
     outcomes = list(run_study(parse(STUDY.format(rounds=3) + SCENARIO, preset="desk"), root, workers=1))
     assert not [o.error for o in outcomes if o.error]
-    return root
+    return read(root)
 
 
 @pytest.fixture(scope="module")
-def attacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def attacked(tmp_path_factory: pytest.TempPathFactory) -> Results:
     root = tmp_path_factory.mktemp("paper") / "attack"
     text = STUDY.format(rounds=1).replace("[presets.desk]\nseeds = [0, 1]\n", "[presets.desk]\nseeds = [0]\n")
     outcomes = list(run_study(parse(text + ATTACK, preset="desk"), root, workers=1))
     assert not [o.error for o in outcomes if o.error]
-    return root
+    return read(root)
 
 
-def test_every_table_renders_in_every_form(trained: Path) -> None:
-    for name, table in TABLES.items():
-        made = table(trained)
+def test_every_table_renders_in_every_form(trained: Results) -> None:
+    for name, make in (PAPER.tables | PAPER.rebuilt).items():
+        made = make(trained)
         assert made.title, name
         for form in FORMS:
             assert render(made, form)
 
 
-def test_printed_numbers_stand_beside_ours(trained: Path) -> None:
-    table = paper_000.table_4(trained)
-    assert table.columns[1:3] == ("vanilla (paper)", "vanilla (ours)")
-    rows = {row[0]: row for row in table.rows}
+def test_printed_numbers_stand_beside_ours(trained: Results) -> None:
+    four = table("4", trained)
+    assert four.columns[1:3] == ("vanilla (paper)", "vanilla (ours)")
+    rows = {row[0]: row for row in four.rows}
     assert list(rows) == ["FedAvg", "FedAvgM", "FedMedian", "FedProx", "FedOpt", "FedYogi"]
     assert rows["FedAvg"][1] == "0.929 ± 0.008"
     assert rows["FedYogi"][5] == "0.911 ± 0.012"
     assert rows["FedMedian"][2] is None  # not run
     assert rows["FedAvg"][7] is None  # no control in this study
-    test = paper_000.table_5(trained)
+    test = table("5", trained)
     assert test.rows[0][:3] == ("FedAvg", "accuracy", 0.909)
     assert test.rows[1][4] == 0.862
 
 
-def test_ours_are_the_stores(trained: Path) -> None:
-    study = read_study(trained)
+def test_ours_are_the_stores(trained: Results) -> None:
+    study = trained
     cells = [c for c in study.cells if (c.labels["strategy"], c.labels["defence"]) == ("fedavg", "global-dp")]
-    values = [[r["value"] for r in c.readings if r["measure"] == "accuracy"] for c in cells]
+    values = [[r.value for r in c.readings if r.measure == "accuracy"] for c in cells]
     assert [len(v) for v in values] == [3, 3]
-    four, twelve = paper_000.table_4(trained).rows[0][4], paper_000.table_a12(trained).rows[0][4]
+    four, twelve = table("4", trained).rows[0][4], table("A12", trained).rows[0][4]
     assert four.mean == pytest.approx(mean(mean(v) for v in values))
     assert twelve.mean == pytest.approx(mean(v[-1] for v in values))
     assert twelve.seeds == 2
-    b2 = {row[:3]: row[3] for row in paper_000_figures.figure_b2(trained).rows}
+    b2 = {row[:3]: row[3] for row in table("B2", trained).rows}
     assert b2["fedavg", "global-dp", 2].mean == pytest.approx(mean(v[1] for v in values))
 
 
-def test_clients_judgement_counts_by_examples(trained: Path) -> None:
-    cell = read_study(trained).finished[0]
-    lines = tuple({"measure": "accuracy", "value": v, "round": 0, "client": c} for c, v in (("a", 1.0), ("b", 0.0)))
+def test_clients_judgement_counts_by_examples(trained: Results) -> None:
+    cell = trained.finished.cells[0]
+    readings = tuple(Reading("accuracy", v, round=0, client=c) for c, v in (("a", 1.0), ("b", 0.0)))
     about = {"partition": [{"name": n, "counts": [1], "train": 1, "test": t} for n, t in (("a", 30), ("b", 10))]}
-    assert paper_000_store.accuracies(replace(cell, readings=lines, about=about)) == [0.75]
+    assert accuracies(replace(cell, readings=readings, about=about)) == [0.75]
 
 
-def test_class_counts_come_from_the_run(trained: Path) -> None:
-    one = {row[0]: row[1:] for row in paper_000.table_1(trained).rows}
+def test_class_counts_come_from_the_run(trained: Results) -> None:
+    one = {row[0]: row[1:] for row in table("1", trained).rows}
     assert one["train (paper)"] == (5120, 724, 49, 2566, 1781)
     assert one["train (ours)"][0] == 120
     assert one["test (ours)"][0] == 40
-    two = {row[0]: row[1:] for row in paper_000.table_2(trained).rows}
+    two = {row[0]: row[1:] for row in table("2", trained).rows}
     assert two["client 4 (paper)"] == (1280, 181, 13, 641, 445)
     ours = [two[f"client {i} (ours)"] for i in (1, 2, 3)]
     assert sum(row[0] for row in ours) == 120
@@ -127,14 +131,13 @@ def test_class_counts_come_from_the_run(trained: Path) -> None:
     assert two["client 4 (ours)"] == (None,) * 5
 
 
-def test_gap_and_noise(trained: Path) -> None:
-    rows = {row[1]: row for row in paper_000.gap(trained).rows}
+def test_gap_and_noise(trained: Results) -> None:
+    rows = {row[1]: row for row in table("gap", trained).rows}
     assert rows["fedavg"][2].seeds == 2
     assert rows["fedavg"][3] is None  # no control
     single = [row[2].mean for name, row in rows.items() if name != "mean over strategies"]
     assert rows["mean over strategies"][2].mean == pytest.approx(sum(single) / len(single))
-    table = paper_000.noise(trained)
-    found = {row[1:3]: row for row in table.rows}
+    found = {row[1:3]: row for row in table("noise", trained).rows}
     assert ("fedavg", "none") not in found
     assert found["fedavg", "global-dp"][3] is None
     assert found["fedavg", "global-dp"][6] == pytest.approx(0.05 / 3)
@@ -144,9 +147,8 @@ def test_gap_and_noise(trained: Path) -> None:
     assert rounds == 6
 
 
-def test_inference_tables(attacked: Path) -> None:
-    table = paper_000.table_9(attacked)
-    rows = {row[0]: row for row in table.rows}
+def test_inference_tables(attacked: Results) -> None:
+    rows = {row[0]: row for row in table("9", attacked).rows}
     assert rows["aggregated"][1::2] == (1.032, 3.603, 1.135, None)
     assert rows["target (shadow set)"][3] == 4.848
     assert rows["difference (%)"][5] == 24.631
@@ -155,12 +157,12 @@ def test_inference_tables(attacked: Path) -> None:
     for column in (2, 4, 6):  # with one world the three lines are tied by the formula; means over two nearly so
         aggregated, shadow = rows["aggregated"][column].mean, rows["target (shadow set)"][column].mean
         assert rows["difference (%)"][column].mean == pytest.approx(100 * (shadow - aggregated) / shadow, abs=3)
-    eleven = paper_000.table_11(attacked).rows[0]
+    eleven = table("11", attacked).rows[0]
     assert eleven[1:4:2] == (1.010, 3.514)
     assert eleven[2].seeds == 2
-    found = paper_000.inference(attacked)
+    found = table("inference", attacked)
     assert len(found.rows) == 6 * 4  # settings x scores
-    assert paper_000.table_10(attacked).rows[0][1] == 0.595
+    assert table("10", attacked).rows[0][1] == 0.595
 
 
 def test_the_printed_figures_hang_together() -> None:
@@ -175,31 +177,35 @@ def test_the_printed_figures_hang_together() -> None:
     assert [a - b for a, b in zip(eight, train, strict=True)] == [100, 100, 0, 0, 0]
 
 
-def test_a_rebuilt_model_scores_as_it_did(trained: Path) -> None:
-    cell = next(c for c in read_study(trained).finished if c.labels["defence"] == "metric-privacy")
-    curve, area = paper_000_figures.micro_roc(trained, cell)
-    stored = [r["value"] for r in cell.readings if r["measure"] == "auc_micro"][-1]
+def test_a_rebuilt_model_scores_as_it_did(trained: Results) -> None:
+    cell = next(c for c in trained.finished.cells if c.labels["defence"] == "metric-privacy")
+    curve, area = charts.micro_roc(trained, cell)
+    stored = [r.value for r in cell.readings if r.measure == "auc_micro"][-1]
     assert area == pytest.approx(stored, abs=1e-6)
     width, height = curve.fpr[1:] - curve.fpr[:-1], (curve.tpr[1:] + curve.tpr[:-1]) / 2
     assert float((width * height).sum()) == pytest.approx(area, abs=1e-9)
-    table = paper_000_figures.figure_c4(trained)
-    assert len(table.rows) == 6 * 101
+    assert len(table("C4", trained).rows) == 6 * 101
 
 
-def test_figures_are_svg_and_repeatable(trained: Path) -> None:
-    made = paper_000_figures.accuracy_svg(trained)
-    assert made.startswith("<?xml")
-    assert made == paper_000_figures.accuracy_svg(trained)
-    assert "AUC" in paper_000_figures.roc_svg(trained)
+def test_figures_are_charts_and_their_files_repeatable(trained: Results, tmp_path: Path) -> None:
+    first, second = (save(trained, "metric-privacy", tmp_path / name) for name in "ab")
+    assert {p.stem for p in first} == {"B2-none", "B2-global-dp", "B2-metric-privacy"}
+    assert [p.read_bytes() for p in first] == [p.read_bytes() for p in second]
+    drawn = PAPER.charts(trained)["B2-none"]
+    assert [one.name for one in drawn.series] == ["FedAvg", "FedOpt"]
+    assert [one.x for one in drawn.series] == [(1.0, 2.0, 3.0)] * 2
+    curves = charts.roc_charts(trained)
+    assert set(curves) == {"C4-fedavg", "C4-fedopt"}
+    assert all("AUC" in one.name for one in curves["C4-fedavg"].series)
 
 
-def test_a_model_that_cannot_be_rebuilt_is_said(trained: Path, tmp_path: Path) -> None:
+def test_a_model_that_cannot_be_rebuilt_is_said(trained: Results) -> None:
     from leakline.errors import StoreError
 
-    cell = replace(read_study(trained).finished[0], key="0123456789abcdef")
+    cell = replace(trained.finished.cells[0], key="0123456789abcdef")
     with pytest.raises(StoreError, match="cannot be applied"):
-        paper_000_figures.federation_of(trained, cell)
-    assert json.loads((trained / "study.json").read_text())["name"] == "small"
+        charts.federation_of(trained, cell)
+    assert json.loads((trained.root / "study.json").read_text())["name"] == "small"
 
 
 @pytest.mark.parametrize(

@@ -14,27 +14,27 @@ import pytest
 import torch
 
 from leakline.cards import Card, Promise
-from leakline.leakage.images import bootstrap_interval
+from leakline.leakage import mean_interval
 from leakline.messages import Round, Update
+from leakline.papers.gradient_inversion import PAPER, printed
 from leakline.papers.gradient_inversion import charts as paper_001_charts
 from leakline.papers.gradient_inversion import figures as paper_001_figures
-from leakline.papers.gradient_inversion import noise as paper_001_noise
-from leakline.papers.gradient_inversion import plane as paper_001_plane
-from leakline.papers.gradient_inversion import printed
 from leakline.papers.gradient_inversion import tables as paper_001
 from leakline.papers.gradient_inversion.claims import headline, side
 from leakline.papers.gradient_inversion.means import ONE_IMAGE, Measured, measured, paired
-from leakline.papers.gradient_inversion.store import turns
-from leakline.papers.menu import charts_for
+from leakline.papers.gradient_inversion.turns import turns
 from leakline.readings import Reading
 from leakline.report.charts.interactive import as_json
-from leakline.report.tables.menu import TABLES, paper_tables, save_all
+from leakline.report.charts.menu import save
+from leakline.report.papers import charts_of, tables_of
+from leakline.report.tables.menu import save_all
+from leakline.results import Results, read
 from leakline.results.table import FORMS, render
 from leakline.study.describe import FORMAT
 from leakline.study.store import Store, append
 from leakline.weights import Entry, Layout, Weights
 
-NAMES = [name for name in TABLES if name.startswith("gradient-inversion/")]
+NAMES = list(PAPER.tables)
 FILTER = "leakline.defences.percentile_gaussian:PercentileGaussian"
 PRIVATE = "leakline.defences.dp_sgd:DpSgd"
 
@@ -54,20 +54,20 @@ class Got:
     iip: tuple[float, float, float] | None = None
 
     def readings(self, attack: str) -> list[Reading]:
-        where: dict[str, Any] = {"client": self.client, "round": self.round, "better": "lower", "by": attack}
+        where: dict[str, Any] = {"client": self.client, "round": self.round, "by": attack}
         ends = [(v - 0.1, v + 0.1) if self.n > 1 else (None, None) for v in (self.ssim, self.rdlv)]
-        note = f"p = {self.p:g} against 99 decoys"
+        took, luck = {"iterations": 120, "seconds": 30.0}, {"p": self.p, "decoys": 99}
         found = [
-            Reading("ssim", self.ssim, *ends[0], n=self.n, chance=self.prior, note="120 iterations, 0.5 min", **where),
+            Reading("ssim", self.ssim, *ends[0], n=self.n, chance=self.prior, about=took, **where),
             Reading("psnr", 20.0, n=self.n, **where),
-            Reading("rdlv", self.rdlv, *ends[1], n=self.n, chance=self.null, note=note, **where),
+            Reading("rdlv", self.rdlv, *ends[1], n=self.n, chance=self.null, about=luck, **where),
         ]
         if self.iip is not None:
             score, exact, cosine = self.iip
-            told = "p = 0.002 by 1000 permutations"
+            told = {"p": 0.002, "pool": 1000}
             found += [
-                Reading("iip", score, n=self.n, chance=0.05, note=told, **where),
-                Reading("iip-exact", exact, n=self.n, chance=0.01, note=told, **where),
+                Reading("iip", score, n=self.n, chance=0.05, about=told, **where),
+                Reading("iip-exact", exact, n=self.n, chance=0.01, about=told, **where),
                 Reading("cosine", cosine, n=self.n, chance=0.6, **where),
             ]
         return found
@@ -108,17 +108,21 @@ class Maker:
         append(run.path / "readings.jsonl", [Reading("accuracy", 0.1, n=100, round=0).line(), ends.line()])
         for attack, found in (got or {}).items():
             lines = [reading for one in found for reading in one.readings(attack)]
-            whole = Reading("rdlv", 9.0, 8.0, 9.5, len(lines), by=attack, chance=0.0, better="lower")
+            whole = Reading("rdlv", 9.0, 8.0, 9.5, len(lines), by=attack, chance=0.0)
             run.add_attack(f"{attack}-0000abcd", [*lines, whole])
-        promise = Promise("DpSgd", "record", epsilon=epsilon, delta=1e-5) if epsilon else Promise("none", reason="none")
+        promise = (
+            Promise("DpSgd", "record", epsilon=epsilon, delta=1e-5, advantage=0.9)
+            if epsilon
+            else Promise("none", reason="none")
+        )
         run.finish("finished", card=Card(f"{scenario} {defence}", (promise,)).as_dict())
         self.cells.append({"labels": {"scenario": scenario, "defence": defence, "seed": seed}, "run": key})
         return run
 
-    def done(self, name: str = "gradient-inversion") -> Path:
+    def done(self, name: str = "gradient-inversion") -> Results:
         grid = {"format": FORMAT, "name": name, "title": "made by hand", "delta": 1e-5, "notes": []}
         self.store.write_study("", {**grid, "cells": self.cells})
-        return self.root
+        return read(self.root)
 
 
 OURS = [Got("client-1", 0.6, 0.4, 0.5, p=0.01), Got("client-2", 0.5, 0.5, 0.0, p=0.5), Got("client-3", 0.7, 0.5, 0.4)]
@@ -135,7 +139,7 @@ def keep(run: Any, index: int, client: str, weights: Sequence[float]) -> None:
 
 
 def embed(run: Any, client: str, rows: Mapping[str, Sequence[Sequence[float]]]) -> None:
-    folder = run.media / "gradient-inversion-0000abcd" / "round-0000" / client
+    folder = run.media("grad+bn-0000abcd") / "round-0000" / client
     folder.mkdir(parents=True)
     vectors = np.array([v for some in rows.values() for v in some], dtype=np.float32)
     np.save(folder / "embedding.npy", vectors, allow_pickle=False)
@@ -144,7 +148,7 @@ def embed(run: Any, client: str, rows: Mapping[str, Sequence[Sequence[float]]]) 
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
     maker = Maker(tmp_path_factory.mktemp("store") / "inversion")
     maker.add("one-image", "none", got={"geiping": GEIPING, "grad+bn": OURS, "no-statistics": GEIPING[:1]})
     smooth = [Got("client-1", 0.95, 0.4, 1.375)]
@@ -186,8 +190,8 @@ def row_of(table: Any, *start: Any) -> dict[str, Any]:
     return dict(zip(table.columns, found[0], strict=True))
 
 
-def test_figure_3_averages_over_images_with_a_bootstrap_interval_and_both_baselines(root: Path):
-    table = paper_001.figure_3(root)
+def test_figure_3_averages_over_images_with_an_interval_and_both_baselines(results: Results):
+    table = paper_001.figure_3(results)
     assert [row[0] for row in table.rows] == ["grad+bn", "geiping", "no-statistics"]
     ours = row_of(table, "grad+bn")
     assert ours["SSIM"] == pytest.approx(0.6)
@@ -196,21 +200,21 @@ def test_figure_3_averages_over_images_with_a_bootstrap_interval_and_both_baseli
     assert ours["null of RDLV"] == pytest.approx(-0.1)
     assert (ours["n"], ours["iterations"], ours["minutes"]) == (3, 120, 0.5)
     assert ours["p of single updates"] == "0.01 to 0.5; at most 0.05 in 2 of 3"
-    low, high = bootstrap_interval(np.array([0.5, 0.0, 0.4]), rng=np.random.default_rng(0))
-    assert ours["RDLV 95 %"] == f"[{low:.3f}, {high:.3f}]"
+    mean = mean_interval([0.5, 0.0, 0.4])
+    assert ours["RDLV 95 %"] == f"[{mean.low:.3f}, {mean.high:.3f}]"
     alone = row_of(table, "no-statistics")
     assert alone["RDLV 95 %"] == alone["SSIM 95 %"] == ONE_IMAGE
     assert alone["p of single updates"] == "0.01"
     assert "no proof of safety" in table.note
 
 
-def test_networks_stand_side_by_side_and_differences_are_paired(root: Path):
-    table = paper_001.networks(root)
+def test_networks_stand_side_by_side_and_differences_are_paired(results: Results):
+    table = paper_001.networks(results)
     assert {row[1] for row in table.rows} == {"ResNet", "SmallCNN"}
     assert row_of(table, "one-image", "ResNet", "client-2", "geiping")["SSIM"] == 0.4
     assert row_of(table, "smooth", "SmallCNN", "mean over images", "dlg")["SSIM"] == 0.95
     assert not [row for row in table.rows if row[3] == "no-statistics"]
-    gaps = paper_001.differences(root)
+    gaps = paper_001.differences(results)
     ssim, rdlv = (
         row_of(gaps, "one-image", "ResNet", "geiping", "SSIM"),
         row_of(gaps, "one-image", "ResNet", "geiping", "RDLV"),
@@ -218,14 +222,14 @@ def test_networks_stand_side_by_side_and_differences_are_paired(root: Path):
     assert ssim["difference"] == pytest.approx(0.5 / 3)
     assert rdlv["difference"] == pytest.approx((0.75 + 0.2 + 0.2) / 3)
     assert (rdlv["n"], rdlv["sets of images where ours is more"], rdlv["p (sign test)"]) == (3, 3, 1 / 8)
-    low, high = bootstrap_interval(np.array([0.75, 0.2, 0.2]), rng=np.random.default_rng(0))
-    assert rdlv["95 % interval"] == f"[{low:.3f}, {high:.3f}]"
+    mean = mean_interval([0.75, 0.2, 0.2])
+    assert rdlv["95 % interval"] == f"[{mean.low:.3f}, {mean.high:.3f}]"
     same = row_of(gaps, "smooth", "SmallCNN", "dlg", "SSIM")
     assert (same["difference"], same["95 % interval"], same["p (sign test)"]) == (0.0, ONE_IMAGE, 1.0)
 
 
-def test_table_1_says_what_was_not_run(root: Path):
-    table = paper_001.table_1(root)
+def test_table_1_says_what_was_not_run(results: Results):
+    table = paper_001.table_1(results)
     rows = {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
     assert rows["GradInversion"]["RDLV, one image, one step"] == "not run"
     assert rows["the paper's, as released"]["RDLV, one image, one step"] == "not run"
@@ -235,8 +239,8 @@ def test_table_1_says_what_was_not_run(root: Path):
     assert rows["Geiping"]["RDLV, one image, 4 steps, smooth network"] == "not run"
 
 
-def test_table_2_has_batches_steps_and_images_as_run(root: Path):
-    table = paper_001.table_2(root)
+def test_table_2_has_batches_steps_and_images_as_run(results: Results):
+    table = paper_001.table_2(results)
     one, three, five, nine = (row_of(table, f"client-{i}") for i in (1, 3, 5, 9))
     assert (one["batch (paper)"], one["batch (ours)"], one["steps per round (paper)"]) == (4, 4, 2)
     assert (one["images (ours)"], one["steps per round (ours)"]) == (8, 2)
@@ -247,32 +251,32 @@ def test_table_2_has_batches_steps_and_images_as_run(root: Path):
     assert sum(client.images for client in printed.CLIENTS) == 1360 + 1  # the paper's sum leaves out the shared image
 
 
-def test_figures_4_to_6_by_round_images_and_steps(root: Path):
-    four = paper_001_figures.figure_4(root)
+def test_figures_4_to_6_by_round_images_and_steps(results: Results):
+    four = paper_001_figures.figure_4(results)
     assert row_of(four, "phase", "client-9", 3)["RDLV"] == 0.5
     assert row_of(four, "nine-clients", "client-1", 1)["RDLV 95 %"] == "[-0.500, -0.300]"
-    five = paper_001_figures.figure_5(root)
+    five = paper_001_figures.figure_5(results)
     late = row_of(five, "phase", 3)
     assert late["norm of the update"] == pytest.approx(1.0)  # not the buffer
     assert late["learning rate"] == pytest.approx(0.01)
     assert row_of(five, "fundus", 1)["n"] == 3
     assert row_of(five, "phase", 1)["norm of the update"] is None
     assert "only where the store kept" in five.note
-    images = paper_001_figures.figure_6a(root)
+    images = paper_001_figures.figure_6a(results)
     assert [(row[0], row[5]) for row in images.rows] == [(1, 0.5), (2, -0.1), (8, -0.4)]
     assert row_of(images, 8)["SSIM 95 %"] == "[0.200, 0.400]"
-    steps = paper_001_figures.figure_6b(root)
+    steps = paper_001_figures.figure_6b(results)
     assert [(row[0], row[2]) for row in steps.rows] == [(1, pytest.approx(0.6)), (4, pytest.approx(1.3 / 3))]
 
 
-def test_noise_brings_the_high_risk_client_down_to_the_prior(root: Path):
-    six = paper_001_noise.figure_6c(root)
+def test_noise_brings_the_high_risk_client_down_to_the_prior(results: Results):
+    six = paper_001_figures.figure_6c(results)
     assert [(row[0], row[2], row[5]) for row in six.rows] == [(0, 0.5, True), (5, 0.45, True), (10, 0.3, False)]
     assert {row[3] for row in six.rows} == {ONE_IMAGE}
-    seven = paper_001_noise.figure_7(root)
+    seven = paper_001_figures.figure_7(results)
     assert row_of(seven, "client-9")["first at or below the prior"] == "sigma0 = 10"
     assert row_of(seven, "client-1")["first at or below the prior"] == "sigma0 = 0"
-    eight = paper_001_noise.figure_8a(root)
+    eight = paper_001_figures.figure_8a(results)
     assert [row[2] for row in eight.rows[:2]] == ["client-1", "client-9"]
     assert {row[0] for row in eight.rows} == {"nine-clients"}
     assert len(eight.rows) == 6
@@ -280,8 +284,8 @@ def test_noise_brings_the_high_risk_client_down_to_the_prior(root: Path):
     assert row_of(eight, "nine-clients", 5.0, "client-1")["95 % interval"] == "[-0.500, -0.300]"
 
 
-def test_accuracy_stands_against_no_noise_and_the_commonest_class(root: Path):
-    table = paper_001_noise.figure_8b(root)
+def test_accuracy_stands_against_no_noise_and_the_commonest_class(results: Results):
+    table = paper_001_figures.figure_8b(results)
     worst = row_of(table, "nine-clients", 10.0)
     assert worst["accuracy"] == pytest.approx(0.4)
     assert worst["95 % interval"] == "[0.350, 0.450]"
@@ -289,22 +293,22 @@ def test_accuracy_stands_against_no_noise_and_the_commonest_class(root: Path):
     assert (worst["commonest class"], worst["n"]) == (0.7, 100)
 
 
-def test_dp_sgd_has_its_epsilon_from_the_card(root: Path):
-    table = paper_001_noise.figure_9(root)
+def test_dp_sgd_has_its_epsilon_from_the_card(results: Results):
+    table = paper_001_figures.figure_9(results)
     assert [row[:3] for row in table.rows] == [("no DP-SGD", "none", "no-statistics"), (0.5, 12.5, "no-statistics")]
     assert table.rows[1][6] == pytest.approx(-0.25 / 3)
     assert table.rows[1][-2] == 0.6
 
 
-def test_identification_has_its_chance_and_p(root: Path):
-    found = row_of(paper_001_noise.figure_11(root), "nine-clients", 5.0, "client-9")
+def test_identification_has_its_chance_and_p(results: Results):
+    found = row_of(paper_001_figures.figure_11(results), "nine-clients", 5.0, "client-9")
     assert (found["IIP (the client's)"], found["chance"], found["p"]) == (1.0, 0.05, "0.002")
     assert (found["IIP (the very image)"], found["chance of exact"], found["cosine"]) == (1.0, 0.01, 0.9)
-    assert "17%" in paper_001_noise.figure_11(root).note
+    assert "17%" in paper_001_figures.figure_11(results).note
 
 
-def test_mitigations_stand_against_none(root: Path):
-    table = paper_001.mitigations(root)
+def test_mitigations_stand_against_none(results: Results):
+    table = paper_001.mitigations(results)
     assert [row[:4] for row in table.rows] == [
         ("nine-clients", "none", "grad+bn", "all attacked"), ("nine-clients", "none", "grad+bn", "client-9"),
         ("nine-clients", "fedbn", "grad+bn", "all attacked"), ("one-image", "none", "grad+bn", "all attacked"),
@@ -316,8 +320,8 @@ def test_mitigations_stand_against_none(root: Path):
     assert (alone["RDLV"], fedbn["RDLV"], fedbn["accuracy"]) == (0.3, 0.05, 0.8)
 
 
-def test_the_papers_claims_are_held_against_the_intervals(root: Path):
-    rows = {row[0]: row[1:] for row in headline(root).rows}
+def test_the_papers_claims_are_held_against_the_intervals(results: Results):
+    rows = {row[0]: row[1:] for row in headline(results).rows}
     assert rows["SSIM of the prior and client 9's image"] == ("0.37", "0.400 (n = 1, another image)", "")
     leaks = rows["client 9 leaks (RDLV above 0)"]
     assert leaks[1].startswith("up to sigma0 = 5; without noise +0.300 (one image: no interval), null -0.100")
@@ -364,12 +368,12 @@ def test_turns_about_the_same_images_are_one_trial(tmp_path: Path):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_table_in_every_form(root: Path, tmp_path: Path, name: str):
-    table = TABLES[name](root)
+def test_every_table_in_every_form(results: Results, tmp_path: Path, name: str):
+    table = PAPER.tables[name](results)
     assert table.rows
     for form in FORMS:
         assert render(table, form)
-    empty = TABLES[name](Maker(tmp_path / "empty").done())
+    empty = PAPER.tables[name](Maker(tmp_path / "empty").done())
     assert all(not row or "not run" in row or "none of its own" in row for row in empty.rows)
     assert empty.note
     for form in FORMS:
@@ -384,10 +388,10 @@ def test_a_partial_store_gives_tables_and_charts_of_what_is_there(tmp_path: Path
     maker = Maker(tmp_path / "partial")
     maker.add(scenario, "none", got=got)
     maker.cells.append({"labels": {"scenario": "smooth", "defence": "none", "seed": 0}, "run": None})
-    root = maker.done()
+    results = maker.done()
     for name in NAMES:
-        assert render(TABLES[name](root), "markdown")
-    assert "fig10" not in paper_001_charts.charts(root)
+        assert render(PAPER.tables[name](results), "markdown")
+    assert "fig10" not in paper_001_charts.charts(results)
 
 
 def test_damaged_lines_and_files_are_left_out(tmp_path: Path):
@@ -409,18 +413,18 @@ def test_damaged_lines_and_files_are_left_out(tmp_path: Path):
     folder.mkdir(parents=True)
     for name in ("sent", "client-9"):
         (folder / f"{name}.safetensors").write_bytes(b"no tensors")
-    media = run.media / "gradient-inversion-0000abcd" / "round-0000" / "client-9"
+    media = run.media("grad+bn-0000abcd") / "round-0000" / "client-9"
     media.mkdir(parents=True)
     (media / "embedding.npy").write_bytes(b"nothing")
-    root = maker.done()
+    results = maker.done()
     for name in NAMES:
-        assert render(TABLES[name](root), "csv")
-    assert row_of(paper_001_noise.figure_8a(root), "nine-clients", 0.0, "client-9")["RDLV"] == 0.25
-    assert "fig10" not in paper_001_charts.charts(root)
+        assert render(PAPER.tables[name](results), "csv")
+    assert row_of(paper_001_figures.figure_8a(results), "nine-clients", 0.0, "client-9")["RDLV"] == 0.25
+    assert "fig10" not in paper_001_charts.charts(results)
 
 
-def test_charts_are_drawn_with_their_baselines(root: Path):
-    found = paper_001_charts.charts(root)
+def test_charts_are_drawn_with_their_baselines(results: Results, tmp_path: Path):
+    found = paper_001_charts.charts(results)
     eight = {s.name: s for s in found["fig8a"].series}
     assert list(eight) == ["client-1", "client-9", "decoys (null), mean over images"]
     assert eight["client-9"].x == (0.0, 5.0, 10.0)
@@ -430,7 +434,7 @@ def test_charts_are_drawn_with_their_baselines(root: Path):
     accuracy = {s.name: s.y for s in found["fig8b"].series}
     assert accuracy["nine-clients, without noise"] == pytest.approx((0.9, 0.9, 0.9))
     assert accuracy["nine-clients, commonest class"] == (0.7, 0.7, 0.7)
-    drawn = paper_001_charts.figures(root)
+    drawn = {path.stem: path.read_text() for path in save(results, "gradient-inversion", tmp_path)}
     wanted = {"fig6a", "fig6b", "fig6c", "fig8a", "fig8b", "fig9", "fig10", "fig11", "fig11-exact", "fig11-cosine"}
     assert set(drawn) == wanted
     for name, text in drawn.items():
@@ -438,13 +442,13 @@ def test_charts_are_drawn_with_their_baselines(root: Path):
         assert json.dumps(as_json(found[name]), allow_nan=False)
 
 
-def test_the_plane_shows_each_original_once_and_only_one_embedding(root: Path):
-    kept, left_out = paper_001_plane.points(root)
+def test_the_plane_shows_each_original_once_and_only_one_embedding(results: Results):
+    kept, left_out = paper_001_charts.points(results)
     assert [p.kind for p in kept].count("original") == 2
     assert [p.kind for p in kept].count("prior") == 1
     assert [p.noise for p in kept if p.kind == "reconstruction"] == [0, 0, 5, 5, 10, 10]
     assert left_out == 0
-    first, second = paper_001_plane.figure_10(root), paper_001_plane.figure_10(root)
+    first, second = paper_001_charts.figure_10(results), paper_001_charts.figure_10(results)
     assert first == second
     assert [s.name for s in first.series] == ["original", "prior", "sigma0 = 0", "sigma0 = 5", "sigma0 = 10"]
 
@@ -455,21 +459,37 @@ def test_sets_of_another_embedding_are_left_out(tmp_path: Path):
         got = {"grad+bn": [Got("client-1", 0.5, 0.4, 0.2)]}
         run = maker.add("nine-clients", f"sigma0-{sigma0:g}", [{"use": FILTER, "sigma0": sigma0}], got)
         embed(run, "client-1", {"original": [turned], "reconstruction": [[0.5, 0.5]]})
-    kept, left_out = paper_001_plane.points(maker.done())
+    kept, left_out = paper_001_charts.points(maker.done())
     assert ([p.kind for p in kept], left_out) == (["original", "reconstruction"], 1)
 
 
 def test_t_sne_keeps_two_far_groups_apart():
     rng = np.random.default_rng(0)
     groups = np.repeat(np.eye(2, 8) * 5, 20, axis=0) + 0.01 * rng.normal(size=(40, 8))
-    places = paper_001_plane.embed(groups)
+    places = paper_001_charts.embed(groups)
     a, b = places[:20], places[20:]
     spread = max(np.linalg.norm(g - g.mean(0), axis=1).max() for g in (a, b))
     assert np.linalg.norm(a.mean(0) - b.mean(0)) > 2 * spread
 
 
-def test_the_study_is_known_to_reports(root: Path, tmp_path: Path):
-    assert set(paper_tables(root, "gradient-inversion")) == set(NAMES)
-    assert {c.title for c in charts_for(root, "gradient-inversion")} >= {"Figure 8: RDLV by noise"}
-    written = {path.name for path in save_all(root, "markdown", tmp_path / "out")}
+def test_the_study_is_known_to_reports(results: Results, tmp_path: Path):
+    assert set(tables_of(results)) == set(NAMES)
+    assert {c.title for c in charts_of(results).values()} >= {"Figure 8: RDLV by noise"}
+    written = {path.name for path in save_all(results, "markdown", tmp_path / "out")}
     assert {"gradient-inversion-8a.md", "gradient-inversion-headline.md"} <= written
+
+
+def test_a_report_with_pictures_and_embeddings_opens_each_file_once(results: Results, opens: Any):
+    found = opens(results.root)
+    assert {Path(name).name for name in found} >= {"study.json", "attacks.jsonl", "embedding.npy", "embedding.json"}
+    assert set(found.values()) == {1}
+
+
+def test_an_update_is_read_when_asked_for_and_then_known(results: Results):
+    (cell,) = (c for c in results.cells if (c.labels["scenario"], c.labels["defence"]) == ("phase", "none"))
+    first = cell.kept(2, "client-9")
+    assert first is not None
+    assert first.norm == pytest.approx(1.0)
+    assert cell.only(lambda r: False).kept(2, "client-9") is first
+    assert cell.kept(0, "client-9") is None
+    assert cell.kept(2, "../client-9") is None

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 from leakline.papers.fedper import tables as paper_003
-from leakline.results.frames import Estimate
-from leakline.results.stored import read_study
+from leakline.report.charts.menu import save
+from leakline.results import Estimate, Results, read
 from leakline.results.table import FORMS, render
 
 STUDY = """
@@ -59,23 +58,22 @@ trees = 5
 
 
 @pytest.fixture(scope="module")
-def people(tmp_path_factory) -> Path:
-    from leakline.study.lab import run_study
+def people(tmp_path_factory) -> Results:
+    from leakline.study.run import run_study
     from leakline.study.spec import parse
 
     root = tmp_path_factory.mktemp("people") / "store"
     assert [o.error for o in run_study(parse(STUDY), root, workers=1)] == [""] * 6
-    return root
+    return read(root)
 
 
 def test_figure_2_is_the_distribution_of_the_last_rounds_accuracies(people):
     table = paper_003.figure_2(people)
     assert table.columns == ("share of users", "vanilla", "fedper", "clipped")
     assert [row[0] for row in table.rows][-1] == 1.0
-    cells = [c for c in read_study(people).cells if c.labels["defence"] == "fedper"]
+    cells = [c for c in people.cells if c.labels["defence"] == "fedper"]
     lists = [
-        sorted(r["value"] for r in c.readings if r["measure"] == "accuracy" and r.get("client") and r["round"] == 2)
-        for c in cells
+        sorted(r.value for r in c.readings if r.measure == "accuracy" and r.client and r.round == 2) for c in cells
     ]
     assert [row[2] for row in table.rows] == pytest.approx([(a + b) / 2 for a, b in zip(*lists, strict=True)])
 
@@ -117,8 +115,8 @@ def test_every_table_renders_in_every_form(people, name):
         assert render(table, form)
 
 
-def test_every_figure_is_sound_svg(people):
-    found = paper_003.figures(people)
+def test_every_figure_is_sound_svg(people, tmp_path):
+    found = {path.stem: path.read_text() for path in save(people, "fedper", tmp_path)}
     assert {"fig2", "fig3", "fig4-gender", "fig5", "fig6", "frontier-gender-1", "frontier-took-part"} <= set(found)
     for text in found.values():
         assert ElementTree.fromstring(text).tag.endswith("svg")

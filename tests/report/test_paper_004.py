@@ -9,12 +9,12 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from leakline.papers.intermediaries import PAPER, printed
 from leakline.papers.intermediaries import figures as paper_004_figures
-from leakline.papers.intermediaries import printed
 from leakline.papers.intermediaries import tables as paper_004
-from leakline.papers.intermediaries.store import arms, difference, percent
-from leakline.report.tables.menu import TABLES
-from leakline.results.frames import Estimate
+from leakline.papers.intermediaries.arms import arms, difference, percent
+from leakline.report.charts.menu import save
+from leakline.results import Estimate, Results, read
 from leakline.results.table import FORMS, render
 from leakline.study.store import Store
 
@@ -62,14 +62,14 @@ dp = [{ use = "intermediaries", noise_multiplier = 0.3, clip = 1.0, parts = 1 }]
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from leakline.study.lab import run_study
+def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    from leakline.study.run import run_study
     from leakline.study.spec import parse
 
     path = tmp_path_factory.mktemp("store") / "parts"
     outcomes = list(run_study(parse(STUDY), path, workers=1))
     assert [o.error for o in outcomes] == [""] * 14
-    return path
+    return read(path)
 
 
 def gdp_delta(mu: float, epsilon: float) -> float:
@@ -80,8 +80,8 @@ def gdp_delta(mu: float, epsilon: float) -> float:
     return float(norm.cdf(-epsilon / mu + mu / 2) - second)
 
 
-def test_the_paper_s_six_epsilons_and_those_of_one_client():
-    rows = paper_004.epsilons(Path()).rows
+def test_the_paper_s_six_epsilons_and_those_of_one_client(made: Path):
+    rows = paper_004.epsilons(read(made)).rows
     assert [round(r[4], 1) for r in rows] == [r[3] for r in rows] == [245.6, 72.4, 36.9, 597.3, 224.7, 119.4]
     table = {(r[2], r[1]): dict(zip((1, 2, 3, 4, 5, 8), r[4:], strict=True)) for r in rows}
     known = {
@@ -108,8 +108,8 @@ def test_seven_printed_pairs_are_impossible_and_no_others():
     assert not printed.impossible((0.0, 0.0), (0.0, 0.0))
 
 
-def test_arms_know_their_parts_and_both_epsilons(root: Path):
-    found = {a.name: a for a in arms(root)}
+def test_arms_know_their_parts_and_both_epsilons(results: Results):
+    found = {a.name: a for a in arms(results)}
     assert list(found) == ["no privacy", PLAIN, SPLIT, STRICT, HONEST, RULE]
     split, honest, strict = (
         found[SPLIT],
@@ -128,8 +128,8 @@ def test_arms_know_their_parts_and_both_epsilons(root: Path):
     assert not split.from_data
 
 
-def test_table_1_has_the_paper_s_rows_with_ours_beside_them(root: Path):
-    table = paper_004.table_1(root)
+def test_table_1_has_the_paper_s_rows_with_ours_beside_them(results: Results):
+    table = paper_004.table_1(results)
     rows = {(r[0], r[1]): dict(zip(table.columns[2:], r[2:], strict=True)) for r in table.rows[:12]}
     first = rows["DP-FedAvg", "Dice"]
     assert first["no privacy (paper)"] == "87.69 ± 0.12"
@@ -147,22 +147,22 @@ def test_table_1_has_the_paper_s_rows_with_ours_beside_them(root: Path):
     assert len(marked) == 7
 
 
-def test_equal_privacy_compares_with_an_unsplit_arm_that_is_as_private(root: Path):
-    rows = {(r[1], str(r[2])): r for r in paper_004.equal_privacy(root).rows}
+def test_equal_privacy_compares_with_an_unsplit_arm_that_is_as_private(results: Results):
+    rows = {(r[1], str(r[2])): r for r in paper_004.equal_privacy(results).rows}
     assert rows[0.3, "4"][7] == HONEST
     assert rows[1.2, "4"][7] == PLAIN
     assert rows[0.3, "1"][7] == ""
-    found = {a.name: a for a in arms(root)}
+    found = {a.name: a for a in arms(results)}
     ours, theirs = found[SPLIT].by_seed("dice"), found[HONEST].by_seed("dice")
     assert rows[0.3, "4"][8].mean == pytest.approx(100 * np.mean([ours[s] - theirs[s] for s in (0, 1)]))
 
 
-def test_gain_takes_the_three_differences_of_each_split(root: Path):
-    table = paper_004.gain(root)
+def test_gain_takes_the_three_differences_of_each_split(results: Results):
+    table = paper_004.gain(results)
     rows = {str(r[2]).partition(":")[0]: r for r in table.rows}
     assert list(rows) == ["4", "paper"]  # z = 1.2 has no arm without a split to gain on
     row = rows["4"]
-    names = {a.name: a.by_seed("dice") for a in arms(root)}
+    names = {a.name: a.by_seed("dice") for a in arms(results)}
     plain, split, strict, honest = (
         names[n]
         for n in (
@@ -178,34 +178,34 @@ def test_gain_takes_the_three_differences_of_each_split(root: Path):
     assert row[8] is None or row[8] == pytest.approx(row[7].mean / row[5].mean)
 
 
-def test_the_figures_are_what_the_rounds_wrote_down(root: Path):
-    table = paper_004_figures.figure_1b(root)
+def test_the_figures_are_what_the_rounds_wrote_down(results: Results):
+    table = paper_004_figures.figure_1b(results)
     assert [(r[0], r[1]) for r in table.rows] == [(0.3, 1), (0.3, 4)]
-    store, found = Store(root), {a.name: a for a in arms(root)}
+    store, found = Store(results.root), {a.name: a for a in arms(results)}
     means = []
     for cell in found[SPLIT].cells:
         records = [r["facts"]["noise_level"] for r in store.run(cell.key).rounds()]
         means.append(np.mean(records))
     assert table.rows[1][2].mean == pytest.approx(np.mean(means))
     assert table.rows[1][5] == pytest.approx(table.rows[0][2].mean / 4)
-    lam = {r[2]: r for r in paper_004_figures.figure_2a(root).rows}[SPLIT]
+    lam = {r[2]: r for r in paper_004_figures.figure_2a(results).rows}[SPLIT]
     assert lam[5] == pytest.approx(np.median(found[SPLIT].facts("ratio")))
     assert lam[8] == pytest.approx(1 / 3)
-    assert {r[2] for r in paper_004_figures.figure_2b(root).rows} >= {
+    assert {r[2] for r in paper_004_figures.figure_2b(results).rows} >= {
         PLAIN,
         RULE,
     }
-    assert [r[0] for r in paper_004_figures.figure_2c(root).rows] == [2]
-    last = paper_004_figures.figure_2d(root).rows
+    assert [r[0] for r in paper_004_figures.figure_2c(results).rows] == [2]
+    last = paper_004_figures.figure_2d(results).rows
     assert [r[0] for r in last] == [1, 2, 3, "largest step"]
     assert last[0][1] == 2
 
 
-def test_every_form_and_every_drawing(root: Path):
-    for name in (n for n in TABLES if n.startswith("intermediaries/")):
+def test_every_form_and_every_drawing(results: Results, tmp_path: Path):
+    for make in PAPER.tables.values():
         for form in FORMS:
-            assert render(TABLES[name](root), form)
-    drawn = paper_004_figures.figures(root)
+            assert render(make(results), form)
+    drawn = {path.stem: path.read_text() for path in save(results, "intermediaries", tmp_path)}
     assert set(drawn) == {"fig1b-0.3", "fig2a", "fig2b", "fig2c", "fig2d"}
     for text in drawn.values():
         ElementTree.fromstring(text)
@@ -221,5 +221,5 @@ def test_intervals_of_shares_stay_within_their_range_and_differences_pair_seeds(
 
 
 def test_a_store_of_another_study_gives_empty_tables(made: Path):
-    for name in (n for n in TABLES if n.startswith("intermediaries/")):
-        assert render(TABLES[name](made), "markdown")
+    for make in PAPER.tables.values():
+        assert render(make(read(made)), "markdown")

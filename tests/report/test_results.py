@@ -11,11 +11,13 @@ import pytest
 from scipy import stats
 
 from leakline.errors import StoreError
-from leakline.results.frames import estimate, missing, results, summary
+from leakline.results import read
+from leakline.results.estimate import estimate
+from leakline.results.frame import summary
 
 
 def frame(rows):
-    base = {"scenario": "", "by": "utility", "client": None, "run": "r", "status": "finished", "measure": "accuracy"}
+    base = {"scenario": "", "by": "utility", "client": None, "run": "r", "status": "finished", "label": "accuracy"}
     return pd.DataFrame([{**base, **row} for row in rows])
 
 
@@ -72,7 +74,7 @@ def test_unfinished_runs_do_not_count():
 
 
 def test_results_hold_every_line_of_the_store(made):
-    found = results(made)
+    found = read(made).frame
     lines = [
         json.loads(line)
         for run in (made / "runs").iterdir()
@@ -85,7 +87,7 @@ def test_results_hold_every_line_of_the_store(made):
     assert set(found["by"]) == {"utility", "loss-threshold"}
     leak = summary(found, "loss-threshold.auc", by=["defence"])
     assert list(leak["seeds"]) == [2, 2]
-    assert missing(made) == []
+    assert read(made).missing == []
 
 
 def test_what_is_missing_is_named(root, edit):
@@ -97,42 +99,79 @@ def test_what_is_missing_is_named(root, edit):
     edit(root / "study.json", damage)
     last = json.loads((root / "study.json").read_text())["cells"][3]["run"]
     (root / "runs" / last / "end.json").unlink()
-    whats = [m.what for m in missing(root)]
+    whats = [m.what for m in read(root).missing]
     assert whats == ["not run", "failed", "unreadable", "unfinished after 2 of 2 rounds"]
-    assert set(results(root)["status"]) == {"unfinished"}
+    assert set(read(root).frame["status"]) == {"unfinished"}
 
 
 def test_an_attack_that_did_not_meet_a_run_is_missing(root):
-    run = results(root)["run"].iloc[0]
+    run = read(root).frame["run"].iloc[0]
     (root / "runs" / run / "attacks.jsonl").unlink()
-    assert [(m.what, m.run) for m in missing(root)] == [("no reading of loss-threshold", run)]
+    assert [(m.what, m.run) for m in read(root).missing] == [("no reading of loss-threshold", run)]
 
 
 def test_garbage_lines_are_left_out(root):
-    run = results(root)["run"].iloc[0]
-    before = len(results(root))
+    run = read(root).frame["run"].iloc[0]
+    before = len(read(root).frame)
     with open(root / "runs" / run / "readings.jsonl", "a") as file:
         file.write('5\n{"measure": 3, "value": 1}\n{"measure": "x", "value": "y"}\n{"measure": "x", "va')
     (root / "runs" / run / "end.json").write_text("{")
-    found = results(root)
+    found = read(root).frame
     assert set(found.loc[found["run"] == run, "status"]) <= {"unreadable"}
     assert len(found) < before
 
 
 def test_an_attack_with_new_settings_replaces_the_old_one(root, edit):
     edit(root / "study.json", lambda grid: [cell.update(attacks=["loss-threshold-other"]) for cell in grid["cells"]])
-    run = results(root)["run"].iloc[0]
+    run = read(root).frame["run"].iloc[0]
     path = root / "runs" / run / "attacks.jsonl"
     line = json.loads(path.read_text().splitlines()[0])
     with open(path, "a") as file:
         file.write(json.dumps({**line, "value": 0.77, "attack": "loss-threshold-other"}) + "\n")
-    mine = results(root).query("run == @run and by == 'loss-threshold'")
+    mine = read(root).frame.query("run == @run and by == 'loss-threshold'")
     assert list(mine["value"]) == [0.77]
 
 
 def test_a_store_of_another_format_is_refused(root, edit):
     edit(root / "study.json", lambda grid: grid.update(format=99))
     with pytest.raises(StoreError, match="format 99"):
-        results(root)
+        read(root)
     with pytest.raises(StoreError, match="not a run directory"):
-        results(root.parent)
+        read(root.parent)
+
+
+def test_a_report_opens_each_file_of_the_store_once(made, opens):
+    found = opens(made)
+    wanted = {"study.json", "study.toml"} | {
+        f"runs/{run.name}/{name}"
+        for run in (made / "runs").iterdir()
+        for name in ("run.json", "end.json", "readings.jsonl", "attacks.jsonl", "rounds.jsonl", "log.jsonl")
+    }
+    assert found == dict.fromkeys(wanted, 1)
+
+
+def test_a_query_narrows_results_to_results(made):
+    results = read(made)
+    accuracy = results.where(attack="utility", measure="accuracy", client=None)
+    frame = results.frame.query("measure == 'accuracy' and round == 1")
+    for defence, some in accuracy.last().by("defence").items():
+        mine = frame[frame["defence"] == defence]["value"]
+        assert some.over_seeds().mean == pytest.approx(mine.mean())
+        assert some.over_seeds().seeds == len(mine) == 2
+        assert some.ends() == (min(r.low for r in some.every), max(r.high for r in some.every))
+    assert set(accuracy.by("round")) == {0, 1}
+    assert [c.labels["seed"] for c in results.where(seed=(1, 7), defence=lambda d: d.startswith("g")).cells] == [1]
+    assert results.where(defence="no such").over_seeds() is None
+    assert {r.by for r in results.where(attack=lambda by: by != "utility").every} == {"loss-threshold"}
+    assert list(results.by("strategy", "defence")) == [("fedavg", "none"), ("fedavg", "global-dp")]
+
+
+def test_what_is_made_of_results_is_made_once_and_not_shared_with_a_part(made):
+    results, calls = read(made), []
+
+    def count(some):
+        calls.append(some)
+        return len(some.cells)
+
+    assert [results.once(count), results.once(count), results.where(seed=0).once(count)] == [4, 4, 2]
+    assert len(calls) == 2

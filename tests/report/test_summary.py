@@ -10,35 +10,33 @@ from leakline.report.page.build import build_report
 from leakline.report.page.cost import lost_text, utility_text
 from leakline.report.page.summary import summary
 from leakline.report.page.words import Glance, glances, shared_warnings, who_is_protected
-from leakline.results.frames import results
-from leakline.results.pooled import pool
-from leakline.results.stored import read_study
+from leakline.results import read
 
 
 def lines_of(root):
-    return {line.defence: line for line in summary(pool(read_study(root))).lines}
+    return {line.defence: line for line in summary(read(root)).lines}
 
 
 def test_a_row_says_promise_leak_and_price(made):
-    pooled = pool(read_study(made))
+    results = read(made)
     found = lines_of(made)
     none, noisy = found["none"], found["global-dp"]
     assert none.undefended
     assert not noisy.undefended
     assert (none.verdict, none.limit.text, none.utility.more) == ("none", "no limit", "")
     assert noisy.limit.text == "76 of 100 times"  # two rounds: mu = sqrt(2), advantage 2 Phi(mu / 2) - 1 = 0.52
-    settings = {s.defence: s for s in pooled.settings}
+    settings = {s.defence: s for s in results.settings}
     worst = settings["none"].worst
     assert none.attack.text == f"right {100 * worst.estimate.mean:.0f} of 100 times"
     assert none.attack.more.startswith("loss-threshold, ")
-    values = results(made).query("measure == 'accuracy' and round == 1").groupby("defence")["value"].mean()
+    values = read(made).frame.query("measure == 'accuracy' and round == 1").groupby("defence")["value"].mean()
     assert noisy.utility.text == f"{100 * values['global-dp']:.1f} %"
     lost = 100 * (values["none"] - values["global-dp"])
     assert noisy.utility.more == f"{abs(lost):.1f} points {'lost' if lost > 0 else 'gained'}"
 
 
 def test_the_page_shows_the_table_once_with_a_row_for_each_defence(made, tmp_path, read_page):
-    page = read_page(build_report(made, tmp_path / "r.html"))
+    page = read_page(build_report(read(made), tmp_path / "r.html"))
     assert page.text.count("Every defence in one table") == 1
     assert page.text.count("The strongest attack tried") == 1
     labels = [a["data-label"] for tag, a in page.elements if tag == "td" and "data-label" in a]
@@ -66,12 +64,12 @@ def test_an_audit_alone_stands_where_attacks_would(root, low, says):
 
 def test_an_attack_that_asks_no_yes_or_no_question(root):
     for run in (root / "runs").iterdir():
-        line = {"measure": "ssim", "value": 0.4, "chance": 0.1, "better": "lower", "by": "inversion", "attack": "i-1"}
+        line = {"measure": "ssim", "value": 0.4, "chance": 0.1, "by": "inversion", "attack": "i-1"}
         (run / "attacks.jsonl").write_text(json.dumps(line) + "\n")
     cell = lines_of(root)["none"].attack
     assert cell.text == "images at SSIM 0.40"
     assert cell.more == "inversion, 0.40 to 0.40; a guess without the update: 0.10"  # over two seeds that agree
-    (said,) = next(g for g in glances(pool(read_study(root))) if g.defence == "none").attack
+    (said,) = next(g for g in glances(read(root)) if g.defence == "none").attack
     assert said.startswith("The attack inversion rebuilt images from what clients sent: similarity (SSIM) 0.40")
     assert said.endswith("1 is the same image, and a guess without the update has 0.10.")
 
@@ -79,33 +77,36 @@ def test_an_attack_that_asks_no_yes_or_no_question(root):
 def test_the_client_whose_images_were_rebuilt_best_is_named(root):
     """A mean over clients would hide the one who has been read."""
     for run in (root / "runs").iterdir():
-        line = {"measure": "ssim", "value": 0.3, "chance": 0.4, "better": "lower", "by": "inversion", "attack": "i-1"}
+        line = {"measure": "ssim", "value": 0.3, "chance": 0.4, "by": "inversion", "attack": "i-1"}
         own = [{**line, "client": "ann", "value": 0.97, "chance": 0.35}, {**line, "client": "bob", "value": 0.1}]
         (run / "attacks.jsonl").write_text("".join(json.dumps(one) + "\n" for one in (line, *own)))
     cell = lines_of(root)["none"].attack
     assert cell.text == "images at SSIM 0.97 (ann)"
     assert cell.more == "inversion; a guess without the update: 0.35; mean of all attacked there 0.30"
-    (said,) = next(g for g in glances(pool(read_study(root))) if g.defence == "none").attack
+    (said,) = next(g for g in glances(read(root)) if g.defence == "none").attack
     assert said.startswith("The attack inversion rebuilt ann's images from what clients sent: similarity (SSIM) 0.97;")
     assert "The mean of all attacked there is 0.30" in said
 
 
 def test_images_no_nearer_than_a_guess_are_no_find(root):
     for run in (root / "runs").iterdir():
-        line = {"measure": "ssim", "value": 0.1, "chance": 0.4, "better": "lower", "by": "inversion", "attack": "i-1"}
+        line = {"measure": "ssim", "value": 0.1, "chance": 0.4, "by": "inversion", "attack": "i-1"}
         (run / "attacks.jsonl").write_text(json.dumps(line) + "\n")
-    (said,) = next(g for g in glances(pool(read_study(root))) if g.defence == "none").attack
+    (said,) = next(g for g in glances(read(root)) if g.defence == "none").attack
     assert said.startswith("The attack inversion rebuilt nothing: its images are no nearer than a guess")
 
 
 def test_an_estimate_of_epsilon_is_no_finding_and_the_highest_of_many_says_so(root):
     """Point estimates of an audit are biased upwards: beside a promise they would look like a breach."""
     for run in (root / "runs").iterdir():
-        line = {"measure": "flip", "value": 9.0, "chance": 0.0, "better": "lower", "by": "games", "attack": "g-1"}
+        line = {"measure": "estimated-epsilon", "value": 9.0, "chance": 0.0, "by": "games", "attack": "g-1"}
         (run / "attacks.jsonl").write_text(json.dumps(line) + "\n")
     assert lines_of(root)["none"].attack.text == "see the tables"
     for run in (root / "runs").iterdir():
-        lines = [{**line, "measure": f"auc:{i}", "value": 0.5 + i / 100, "chance": 0.5} for i in range(6)]
+        lines = [
+            {**line, "measure": "auc", "about": {"rule": f"{i}"}, "value": 0.5 + i / 100, "chance": 0.5}
+            for i in range(6)
+        ]
         (run / "attacks.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
     cell = lines_of(root)["none"].attack
     assert cell.text == "right 55 of 100 times"
@@ -129,20 +130,20 @@ def test_gains_and_losses_of_several_settings(root, edit):
         readings = root / "runs" / cells[old]["run"] / "readings.jsonl"
         (target / "readings.jsonl").write_bytes(readings.read_bytes())
     edit(root / "study.json", lambda found: found["cells"].extend(other))
-    pooled = pool(read_study(root))
-    settings = [s for s in pooled.settings if s.defence == "global-dp"]
+    results = read(root)
+    settings = [s for s in results.settings if s.defence == "global-dp"]
     assert len(settings) == 2
-    assert " lost to " in lost_text(pooled, settings)
-    assert " to " in utility_text(pooled, settings)
-    assert summary(pooled).several
+    assert " lost to " in lost_text(results, settings)
+    assert " to " in utility_text(results, settings)
+    assert summary(results).several
 
 
 def test_who_is_protected_and_warnings_said_once(made):
-    pooled = pool(read_study(made))
-    assert who_is_protected(pooled) == (
+    results = read(made)
+    assert who_is_protected(results) == (
         "The defences are meant to hide any one client from participants, who see every published model."
     )
-    (noisy,) = [g for g in glances(pooled) if g.warnings]
+    (noisy,) = [g for g in glances(results) if g.warnings]
     assert shared_warnings([noisy]) == {}
     names = [Glance(f"d{i}", "none", (), (), (), noisy.warnings) for i in range(8)]
     assert shared_warnings(names) == {noisy.warnings[0]: "d0, d1, d2, d3, d4, d5 and 2 more"}

@@ -39,7 +39,7 @@ def test_updates_are_clipped_per_step_and_the_noise_is_taken_as_often_as_the_ste
     rows = [u.delta.vector.double() / u.steps for u in got.updates]  # what is kept is what crossed the wire
     assert [u.steps for u in got.updates] == [1, 2, 5]
     mean = torch.stack([row * min(1.0, clip / float(row.norm())) for row in rows]).mean(0)
-    noise = fed.turn(0, 0, "server", {}).noise().normal(len(mean)) * (z * clip / 3)
+    noise = fed.turns(0, {})[0].noise().normal(len(mean)) * (z * clip / 3)
     assert torch.allclose((got.result.vector - got.sent.vector).double(), tau * (mean + noise), atol=1e-6)
 
 
@@ -48,7 +48,7 @@ def test_one_client_moves_the_result_by_at_most_tau_c_over_n_whatever_its_steps(
     clip, tau, n = 0.5, 7.0, 4
     strategy, defence = MENU["fednova"]("even", steps=tau), GlobalDP(0.0, clip)
     others = tiny.random_updates(n - 1, steps=None)
-    turn = tiny.federation(defences=(defence,)).turn(0, 0, "server", {})
+    turn = tiny.federation(defences=(defence,)).turns(0, {})[0]
     layout = others[0].delta.layout
     for steps in (1, 3, 100):
         results = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import linecache
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 import torch
@@ -14,6 +14,7 @@ import tiny
 from leakline.bench.training import Plan
 from leakline.data.base import Client
 from leakline.defences import GlobalDP
+from leakline.settings import Cohort, Engine, Judging
 from leakline.strategies import MENU
 from leakline.study.describe import describe, description, key_of
 
@@ -48,7 +49,16 @@ DIFFERENT = {
 
 @pytest.mark.parametrize("case", DIFFERENT)
 def test_whatever_changes_the_numbers_changes_the_key(case):
-    assert key(BASE) != key(replace(BASE, **DIFFERENT[case]))
+    assert key(BASE) != key(BASE.but(**DIFFERENT[case]))
+
+
+def test_every_setting_of_a_federation_is_described_by_its_bare_name():
+    told = description(BASE.but(secure_aggregation="assumed", evaluate="server", patience=3, batches={"a": 2}))
+    inner = {f.name for kind in (Cohort, Judging, Engine) for f in fields(kind)}
+    own = {f.name for f in fields(BASE)} - {"cohort", "judging", "engine"}
+    assert set(told["federation"]) == own | inner
+    quiet = {"secure_aggregation", "evaluate", "patience", "batches"}  # younger than the first runs
+    assert set(description(BASE)["federation"]) == (own | inner) - quiet
 
 
 def test_equal_federations_have_equal_keys_however_they_were_made():

@@ -12,7 +12,7 @@ import torch
 from leakline.data import ByColumn, Data, Dataset, partition
 from leakline.errors import DataError, StudyError
 from leakline.study.check import check_study
-from leakline.study.lab import run_study
+from leakline.study.run import run_study
 from leakline.study.spec import load, parse
 from leakline.utility.segmentation import dice, iou
 
@@ -82,7 +82,7 @@ def test_both_presets_hold_the_paper_s_grid_and_its_controls(monkeypatch, name: 
     assert len(bounds) == 1  # arms that are compared differ in z and v alone
     federation = arms["none"].federation()
     assert len(federation.task.clients) == clients
-    assert federation.strategy.combine.even
+    assert federation.strategy.combine.influence(1.0, 4) == 0.25
 
 
 @pytest.mark.parametrize("name", STUDIES)

@@ -19,14 +19,17 @@ import torch
 from safetensors import safe_open
 
 import tiny
-from leakline.attacks import LossThreshold
-from leakline.defences import GlobalDP
+from leakline.attacks import Attack, LossThreshold
+from leakline.defences import GlobalDP, Intermediaries
 from leakline.errors import ClientLost, LeaklineError
+from leakline.readings import Reading
 from leakline.strategies import MENU
 from leakline.study.cells import Study, grid
-from leakline.study.lab import run_study, train_run
+from leakline.study.lab import Lab
+from leakline.study.run import run_study
 from leakline.study.spec import load, parse
 from leakline.study.store import Store
+from leakline.study.train import train_run
 
 RESULTS = ("rounds.jsonl", "readings.jsonl", "attacks.jsonl", "run.json", "end.json")
 
@@ -47,6 +50,22 @@ def results(root: Path) -> dict[str, bytes]:
     return found
 
 
+def test_a_probe_is_briefed_from_what_the_server_had_learned_when_the_run_ended(tmp_path):
+    defence = Intermediaries(noise_multiplier=0.01, clip=1.0, parts="paper", start=4, smallest=1)
+    fed = tiny.federation(defences=(defence,), strategy=MENU["fedavg"]("even"), rounds=3)
+    run = train_run(Store(tmp_path), fed, workers=1)
+    parts = run.standing()[0].memory["0"]["parts"]
+    assert parts != defence.start  # so that a probe as in round 0 would show itself
+    before = (run.path / "checkpoint.safetensors").read_bytes()
+    lab = Lab(fed, Store(tmp_path), run, workers=1)
+    for _ in range(2):
+        answers = lab.probe(run.final_weights(), 0, clients=["b"])
+        assert [u.part for u in answers] == list(range(parts))
+    assert (run.path / "checkpoint.safetensors").read_bytes() == before
+    other = fed.but(defences=(replace(defence, start=2),))  # a world of its own has learned nothing yet
+    assert len(lab.probe(run.final_weights(), 0, clients=["b"], federation=other)) == 2
+
+
 def test_a_study_fills_its_grid(tmp_path):
     outcomes = list(run_study(study(), tmp_path, workers=1))
     assert [o.error for o in outcomes] == [""] * 4
@@ -57,7 +76,8 @@ def test_a_study_fills_its_grid(tmp_path):
     for o in outcomes:
         assert [r["round"] for r in o.run.rounds()] == [0, 1, 2]
         assert {r["measure"] for r in o.run.readings()} >= {"accuracy", "loss"}
-        assert {r["measure"] for r in o.run.attacks()} >= {"auc", "tpr@fpr=0.01", "tpr@fpr=0.1", "tpr@fpr=0.5"}
+        labels = {Reading.of(r).label for r in o.run.attacks()}
+        assert labels >= {"auc", "tpr at fpr=0.01", "tpr at fpr=0.1", "tpr at fpr=0.5"}
         assert o.run.end["status"] == "finished"
         assert o.run.end["card"]["promises"]
 
@@ -287,11 +307,17 @@ def test_a_study_killed_twenty_times_ends_as_if_it_had_not_been(tmp_path):
 
 
 @dataclass(frozen=True)
-class Crashing:
+class Crashing(Attack):
     """An attack with a bug."""
 
     def challenges(self, lab):
         raise ZeroDivisionError("division by zero in /home/someone/attack.py")
+
+    def guess(self, view, hints):
+        return None
+
+    def measure(self, guesses, secrets):
+        return []
 
 
 def test_an_attack_that_crashes_costs_its_cell_only_and_nothing_that_was_trained(tmp_path):

@@ -14,11 +14,10 @@ from leakline.errors import StudyError
 from leakline.federation import federate
 from leakline.messages import Order
 from leakline.randomness import Stream
-from leakline.results.frames import missing
-from leakline.results.stored import read_study
+from leakline.results import read
 from leakline.runtimes.client import answer
 from leakline.study.cells import Study, grid
-from leakline.study.lab import check_cell, run_study
+from leakline.study.run import check_cell, run_study
 from leakline.study.spec import parse
 
 FILE = """
@@ -66,10 +65,10 @@ def test_cells_are_met_by_their_own_attacks_and_nothing_is_called_missing(tmp_pa
     first, second = grid(base, seed=[0, 1])
     study = Study("own", (first, replace(second, attacks={"more": LossThreshold(9)})), {"loss": LossThreshold(8)})
     assert [o.error for o in run_study(study, tmp_path, workers=1)] == ["", ""]
-    cells = read_study(tmp_path).cells
-    assert [{line["by"] for line in cell.attacks} for cell in cells] == [{"loss"}, {"more"}]
+    cells = read(tmp_path).cells
+    assert [{r.by for r in cell.attacks} for cell in cells] == [{"loss"}, {"more"}]
     assert [cell.asked for cell in cells] == [("loss",), ("more",)]
-    assert missing(tmp_path) == []
+    assert read(tmp_path).missing == []
 
 
 def test_a_clients_own_batch_size_is_used_and_described():

@@ -5,21 +5,33 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import torch
+from leakline.results.pooled import pool
 
 import tiny
+from leakline.attacks import Attack, Challenge
+from leakline.cards import Card
 from leakline.defences import AdaptiveClip
-from leakline.errors import StoreError
+from leakline.errors import StoreError, StudyError
 from leakline.federation import State, federate
+from leakline.measures import MEASURES, Measure
 from leakline.messages import Round
+from leakline.privacy import Seat
 from leakline.readings import Reading
+from leakline.results.stored import read_study
 from leakline.runtimes.local import LocalTransport
 from leakline.strategies import MENU
-from leakline.study.lab import train_run
+from leakline.study.carded import card_of
+from leakline.study.cells import Study, grid
+from leakline.study.describe import FORMAT
+from leakline.study.run import run_study
 from leakline.study.store import Run, Store, append, read_json, read_lines, write_atomically
+from leakline.study.train import train_run
 
 FED = tiny.federation(
     strategy=MENU["fedadam"]("even"), defences=(AdaptiveClip(1.0, 0.5),), rounds=3, task=tiny.task((8, 9, 10))
@@ -104,6 +116,80 @@ def test_a_damaged_study_file_is_a_store_error(tmp_path, text):
     (tmp_path / "study.json").write_text(text)
     with pytest.raises(StoreError):
         Store(tmp_path).grid()
+
+
+def test_a_store_of_text_readings_is_refused_by_name_with_what_to_do(tmp_path):
+    (tmp_path / "study.json").write_text('{"format": 1, "cells": []}')
+    with pytest.raises(StoreError) as caught:
+        Store(tmp_path).grid()
+    what, where, fix = caught.value.what, caught.value.where, caught.value.fix
+    assert "written by format 1" in what
+    assert f"reads format {FORMAT}" in what
+    assert where == tmp_path.name
+    assert fix == "run the study again into a new directory: leakline run STUDY --out NEW"
+    study = Study("x", grid(tiny.federation(rounds=1)))
+    with pytest.raises(StoreError, match="format 1"):  # and nothing is trained into it
+        list(run_study(study, tmp_path, workers=1))
+    assert json.loads((tmp_path / "study.json").read_text()) == {"format": 1, "cells": []}
+
+
+def test_a_reading_comes_back_as_it_was_written(tmp_path):
+    run = Store(tmp_path).run("abc")
+    run.open({})
+    about = {"rule": "rmia", "fpr": 0.01, "p": 0.25}
+    reading = Reading("tpr", 0.5, 0.25, 0.75, 8, "mia", 3, "ann", 0.01, about, "a sentence")
+    run.add_attack("mia-1", [reading, Reading("auc", 0.5, by="mia")])
+    first, second = run.attacks()
+    assert Reading.of(first) == reading
+    assert Reading.of(second) == Reading("auc", 0.5, by="mia")
+    assert "about" not in second
+    assert reading.label == "tpr at fpr=0.01 (rmia)"  # what was found with a number is no part of its name
+
+
+@dataclass(frozen=True)
+class Pins(Attack):
+    """An attack from outside, with a measure of its own."""
+
+    seat: ClassVar[Seat] = Seat.PUBLIC
+    measures: ClassVar[tuple[Measure, ...]] = (
+        Measure("guessed-pins", "Share of PINs that were guessed.", 0.0, 1.0, "lower", 0.5, "share", 1),
+    )
+
+    def challenges(self, lab):
+        yield Challenge(0, 0, 0)
+
+    def guess(self, view, hints):
+        return 0
+
+    def measure(self, guesses, secrets):
+        return [Reading("guessed-pins", 1.0, n=4), Reading("tries", 3.0)]
+
+
+def test_a_measure_from_outside_travels_with_the_store(tmp_path):
+    study = Study("pins", grid(tiny.federation(rounds=1), seed=[0, 1]), {"pins": Pins()})
+    outcomes = list(run_study(study, tmp_path, workers=1))
+    assert Store(tmp_path).measures() == {"guessed-pins": Pins.measures[0]}
+    found = read_study(tmp_path)
+    assert found.measure("guessed-pins").better == "lower"
+    assert found.measure("tries").better == "higher"  # nobody describes it
+    assert found.measure("auc") == MEASURES["auc"]
+    (leak, _) = pool(found).settings[0].leaks
+    assert (leak.measure, leak.chance, leak.better) == ("guessed-pins", 0.5, "lower")
+    card = card_of(outcomes[0].run, measures=Pins.measures)
+    assert [text for label, text in card.rows() if label == "attack"] == [
+        "pins: guessed-pins 1.000, n = 4 (chance 0.5)", "pins: 1 more figures are in the report"
+    ]  # fmt: skip
+    assert Card.from_dict(card.as_dict()).rows() == card.rows()
+
+
+def test_one_name_cannot_mean_two_things(tmp_path):
+    @dataclass(frozen=True)
+    class Other(Pins):
+        measures: ClassVar[tuple[Measure, ...]] = (Measure("auc", "Something else."),)
+
+    study = Study("pins", grid(tiny.federation(rounds=1)), {"pins": Other()})
+    with pytest.raises(StudyError, match="'auc' is described in two ways"):
+        list(run_study(study, tmp_path, workers=1))
 
 
 def test_a_directory_that_is_no_run_directory(tmp_path):

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics
 
+from leakline.measures import MEASURES
 from leakline.utility import classification as ours
 
 torch.set_num_threads(1)
@@ -61,12 +62,12 @@ def test_auc_is_the_chance_that_a_positive_wins(pairs):
 def test_summary_keys_ranges_and_kinds_of_array(k):
     logits, labels = example(0, 50, k)
     found = ours.summary(logits, labels)
-    assert set(found) == set(ours.FACTS) - (set() if k == 2 else {"auc"})
-    assert all(ours.FACTS[key].low <= value <= ours.FACTS[key].high for key, value in found.items())
+    assert set(found) == set(ours.MEASURED) - (set() if k == 2 else {"auc_binary"})
+    assert all(MEASURES[key].low <= value <= MEASURES[key].high for key, value in found.items())
     assert found == ours.summary(torch.tensor(logits, requires_grad=True), torch.tensor(labels))
     if k == 2:
         score = logits[:, 1] - logits[:, 0]
-        assert found["auc"] == pytest.approx(metrics.roc_auc_score(labels, score))
+        assert found["auc_binary"] == pytest.approx(metrics.roc_auc_score(labels, score))
 
 
 def test_perfect_answers_reach_the_good_end_of_every_range():

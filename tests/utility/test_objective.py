@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from leakline.errors import StackError, StudyError
-from leakline.utility import MENU, classification, objective
+from leakline.measures import MEASURES
+from leakline.utility import MENU, objective
 
 torch.set_num_threads(1)
 
@@ -37,9 +38,9 @@ def test_the_parts_of_an_objective_agree(name):
     assert found[goal.headline] == pytest.approx(
         float(score["correct" if goal.kind == "classification" else "dice"].mean())
     )
-    assert set(found) <= set(goal.facts)
-    assert not goal.facts["loss"].higher_is_better
-    assert goal.facts[goal.headline].higher_is_better
+    assert set(found) <= set(goal.measures)
+    assert goal.measures["loss"].better == "lower"
+    assert goal.measures[goal.headline].better == "higher"
 
 
 def test_patients_reach_the_summary():
@@ -61,8 +62,8 @@ def test_choice_by_kind_and_name():
 
 
 def test_ranges_are_ordered():
-    assert all(fact.low < fact.high for goal in MENU.values() for fact in goal.facts.values())
-    assert classification.FACTS["loss"].high == math.inf
+    assert all(fact.low < fact.high for goal in MENU.values() for fact in goal.measures.values())
+    assert MEASURES["loss"].high == math.inf
 
 
 def test_a_loss_of_ones_own_by_import_path():

@@ -78,7 +78,7 @@ def test_summary_per_patient_and_by_site():
     logits = torch.where(mask > 0, 5.0, -5.0)
     logits[2] *= -1
     found = ours.summary(logits, mask, groups=["anna", "bert", "bert"])
-    assert set(found) == set(ours.FACTS)
+    assert set(found) == set(ours.MEASURED)
     assert found["dice"] == pytest.approx(2 / 3)
     assert found["dice_patient"] == pytest.approx((1 + 0.5) / 2)
     assert found["iou_patient"] == pytest.approx((1 + 0.5) / 2)

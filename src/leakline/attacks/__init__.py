@@ -1,11 +1,8 @@
 """The attacks, and the menu that a study file names them by."""
 
-from collections.abc import Callable
-from typing import Any
-
 from leakline.attacks.attribute_inference import AttributeInference
 from leakline.attacks.audit import Audit, LdpDistinguish
-from leakline.attacks.base import Attack, Challenge
+from leakline.attacks.base import Artefact, Attack, Challenge, Lab
 from leakline.attacks.client_inference import ClientInference
 from leakline.attacks.inversion import GradientInversion
 from leakline.attacks.membership import LossThreshold
@@ -14,19 +11,21 @@ from leakline.attacks.user_membership import UserMembership
 
 __all__ = [
     "MENU",
+    "Artefact",
     "Attack",
     "AttributeInference",
     "Audit",
     "Challenge",
     "ClientInference",
     "GradientInversion",
+    "Lab",
     "LdpDistinguish",
     "LossThreshold",
     "RecordMembership",
     "UserMembership",
 ]
 
-MENU: dict[str, Callable[..., Any]] = {
+MENU: dict[str, type[Attack]] = {
     "loss-threshold": LossThreshold,
     "client-inference": ClientInference,
     "membership-inference": RecordMembership,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
-from leakline.attacks.base import Challenge
+from leakline.attacks.base import Attack, Challenge, Lab
 from leakline.attacks.update_features import Feature, rows_of
 from leakline.attacks.users import LEARNERS, Guess, Learner, Refit, folds_over, ridge, test_share, user_readings
 from leakline.errors import StudyError
@@ -19,9 +19,6 @@ from leakline.privacy import Seat
 from leakline.readings import Reading
 from leakline.views import ServerView, need_single_updates
 from leakline.weights import Weights
-
-if TYPE_CHECKING:
-    from leakline.study.lab import Lab
 
 
 @dataclass(frozen=True)
@@ -47,7 +44,7 @@ class Truth:
 
 
 @dataclass(frozen=True)
-class AttributeInference:
+class AttributeInference(Attack):
     """A trait of each user, guessed by the server from one update, trained on users whose trait it knows (paper 003).
 
     ``trait`` is a fact about clients that only the examiner reads; ``positive`` the value to find (default: True, or
@@ -66,8 +63,8 @@ class AttributeInference:
 
     ``start``: "final" attacks the finished federation with the clients' personal layers as they are, "initial" a
     federation in its first round. ``epochs`` are the local epochs of the attacked exchanges (default: the plan's);
-    several values give the paper's Fig. 4. ``features`` x ``learners`` are tried one and all; "auc:best" is the largest
-    with the p-value of a largest. The paper: sorted neurons, a forest of 1000 trees of depth 10, 10 x 5 folds.
+    several values give the paper's Fig. 4. ``features`` x ``learners`` are tried one and all; "auc (best)" is the
+    largest with the p-value of a largest. The paper: sorted neurons, a forest of 1000 trees of depth 10, 10 x 5 folds.
     """
 
     trait: str
@@ -174,8 +171,8 @@ class AttributeInference:
                     scores = LEARNERS[learner](x, y, asked, hints.seed, self.trees)
                     name = f"{feature}+{learner}"
                     total[name] = total.get(name, 0.0) + scores / len(view.sent)
-        scores = {name: dict(zip(hints.asked, values.tolist(), strict=True)) for name, values in total.items()}
-        return Guess(scores, refits)
+        by_way = {way: dict(zip(hints.asked, values.tolist(), strict=True)) for way, values in total.items()}
+        return Guess(by_way, refits)
 
     # the comparison
 
@@ -195,15 +192,16 @@ class AttributeInference:
                         table[s.repeat, users.index(user)] = value
                 scores[name] = table
             rng = np.random.default_rng(epochs)
-            suffix = f":epochs={epochs}"
             means = {name: table.mean(0, keepdims=True) for name, table in scores.items()}
             note = {"paper": "the server knew whom to guess", "active": "active server", "passive": "passive server"}
-            refits = {f: [(0, rule) for g, _ in parts for rule in g.refits[f]] for f in self.features}
-            found += user_readings(means, truth, users, refits, rng, note[self.server], suffix)
+            refits: dict[str, list[tuple[int, Refit]]] = {
+                f: [(0, rule) for g, _ in parts for rule in g.refits[f]] for f in self.features
+            }
+            found += user_readings(means, truth, users, refits, rng, note[self.server], {"epochs": epochs})
             shown = "sorted+forest" if "sorted+forest" in scores else next(iter(scores))
             right = ((scores[shown] >= 0.5) == truth).mean(0)
             found += [
-                Reading(f"right:{shown}{suffix}", float(v), n=self.repeats, client=u, better="lower")
+                Reading("found-out", float(v), n=self.repeats, client=u, about={"rule": shown, "epochs": epochs})
                 for u, v in zip(users, right, strict=True)
             ]
         return found

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
 
+import numpy as np
+from torch import Tensor
+
+from leakline.federation import Federation, keep_none
+from leakline.measures import Measure
+from leakline.messages import Keep, Memory, Update
 from leakline.privacy import Seat
+from leakline.randomness import Stream
 from leakline.readings import Reading
-
-if TYPE_CHECKING:
-    from leakline.study.lab import Lab
+from leakline.weights import Weights
 
 
 @dataclass(frozen=True)
@@ -22,30 +29,132 @@ class Challenge:
     secret: Any
 
 
-class Attack(Protocol):
-    """A frozen dataclass; its fields are its configuration.
+@dataclass(frozen=True)
+class Artefact:
+    """What an attack leaves to look at, of one client in one round; the lab writes it down.
 
-    `challenges` is the examiner's half and may use everything. `guess` is the attacker's half: its signature has no
-    way to the secret, the lab or the clients' traits. `measure` compares the two.
+    ``arrays`` become ``NAME.npy``; ``pictures`` (images [C, H, W] in [0, 1]) become ``NAME.png``; ``lists``, which say
+    what they show, become ``NAME.json``. ``lists["media"]`` is what a report's gallery reads. Pictures may show what
+    clients hold, so reports can be made without them.
+    """
 
-    Optional, and asked before anything is trained: ``check(federation)`` raises what cannot work;
-    ``wants(federation)`` says which updates to keep; ``trains(federation)`` says how many rounds of local training
-    the attack asks for beyond the cell's own, by what is trained (cells of one scenario and seed share a name's work).
-    ``passes(federation)`` says how many examples' training steps its searches cost at most.
-    ``guesses(asked, workers)`` answers all questions, pairs of view and hints, at once, for attacks that can work on
-    several side by side.
+    client: str
+    round: int
+    arrays: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)
+    pictures: Mapping[str, Tensor] = field(default_factory=dict, repr=False)
+    lists: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+
+class Lab(Protocol):
+    """The examiner's powers over one federation that has been run."""
+
+    @property
+    def federation(self) -> Federation:
+        """What was run."""
+        ...
+
+    @property
+    def workers(self) -> int:
+        """How many processes may be used; 0: as many as there are cores."""
+        ...
+
+    @property
+    def says(self) -> Callable[[str], None]:
+        """Called with a line about how far an attack has come."""
+        ...
+
+    def stream(self, purpose: str) -> Stream:
+        """The examiner's own randomness."""
+        ...
+
+    def final_weights(self) -> Weights:
+        """The last published model."""
+        ...
+
+    def memories(self) -> dict[str, Memory]:
+        """A copy of what the clients kept for themselves when the run ended."""
+        ...
+
+    def cohorts(self) -> list[tuple[str, ...]]:
+        """Who took part, round by round."""
+        ...
+
+    def kept(self, index: int) -> tuple[Weights, list[Update]] | None:
+        """The weights sent in a round and the updates that `Attack.wants` asked to be kept; None if none were."""
+        ...
+
+    def probe(
+        self,
+        weights: Weights,
+        number: int,
+        *,
+        federation: Federation | None = None,
+        clients: Sequence[str] = (),
+        memories: dict[str, Memory] | None = None,
+    ) -> tuple[Update, ...]:
+        """One exchange beyond the run: send chosen weights to clients, and get what crosses the wire.
+
+        ``number`` counts the probes of an attack, so that each has its own randomness. ``federation`` stands in for
+        the lab's own where clients should use other data or another plan; ``memories`` (default: a copy of what they
+        had at the end of the run) is changed as a round would change it.
+        """
+        ...
+
+    def variant(self, federation: Federation, keep: Keep = keep_none) -> Lab:
+        """Another federation's lab, trained if that has not been done yet; what ``keep`` asks for is kept."""
+        ...
+
+    def notes(self, *parts: str) -> Path:
+        """A folder of the attack's own for what it may need again when it is stopped and goes on."""
+        ...
+
+
+class Attack(ABC):
+    """Asks of a federation what leaks.
+
+    A subclass is a frozen dataclass; its fields are its configuration. `challenges` is the examiner's half and may use
+    everything. `guess` is the attacker's half: its signature has no way to the secret, the lab or the clients' traits.
+    `measure` compares the two. The other hooks have answers that fit most attacks.
     """
 
     seat: ClassVar[Seat]
+    """Where the attacker sits."""
 
+    measures: ClassVar[tuple[Measure, ...]] = ()
+    """What it measures beyond `leakline.measures.MEASURES`; reports know such a measure by this description alone."""
+
+    def check(self, federation: Federation) -> None:
+        """Raise, before anything is trained, what cannot work with this federation."""
+        return
+
+    def remarks(self, federation: Federation) -> Sequence[str]:
+        """What to know before anything is trained though it would work: `leakline check` prints it."""
+        return ()
+
+    def wants(self, federation: Federation) -> Keep:
+        """Which updates the run must keep for this attack."""
+        return keep_none
+
+    def trains(self, federation: Federation) -> dict[str, float]:
+        """Rounds of local training beyond the cell's own, by what is trained (cells that share a name share it)."""
+        return {}
+
+    def passes(self, federation: Federation) -> float:
+        """How many examples' training steps its searches cost at most."""
+        return 0.0
+
+    @abstractmethod
     def challenges(self, lab: Lab) -> Iterator[Challenge]:
         """Set the questions."""
-        ...
 
+    @abstractmethod
     def guess(self, view: Any, hints: Any) -> Any:
         """Answer one question from what the seat can see."""
-        ...
 
-    def measure(self, guesses: Sequence[Any], secrets: Sequence[Any]) -> list[Reading]:
-        """How well the guesses do, with intervals and the chance level."""
-        ...
+    def guesses(self, asked: Iterable[tuple[Any, Any]], workers: int) -> list[Any]:
+        """Answer all questions, pairs of view and hints: one after another, unless several can be worked on at once."""
+        return [self.guess(view, hints) for view, hints in asked]
+
+    @abstractmethod
+    def measure(self, guesses: Sequence[Any], secrets: Sequence[Any]) -> Sequence[Reading | Artefact]:
+        """How well the guesses do, with intervals and chance levels; and what there is to look at."""

@@ -5,25 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
 
-from leakline.attacks.base import Challenge
+from leakline.attacks.base import Attack, Challenge, Lab
 from leakline.attacks.verdicts import over_worlds, yes_or_no
 from leakline.attacks.worlds import Absent, World, bare, pairs, replayable, without
 from leakline.data.base import Client, Data
 from leakline.errors import LeaklineError, StudyError
 from leakline.federation import Federation
+from leakline.leakage.guessing import FEWEST_TO_TELL
 from leakline.privacy import Claim, Seat, Unit, account, replace_one
 from leakline.randomness import Stream
-from leakline.readings import Reading
+from leakline.readings import Fact, Reading
 from leakline.views import ClientView, client_view
 from leakline.weights import Weights, write
-
-if TYPE_CHECKING:
-    from leakline.study.lab import Lab
 
 Score = Literal["loss", "own", "fresh", "direction", "paper"]
 Shadow = Literal["inside", "disjoint"]
@@ -51,10 +49,10 @@ class Hints:
 
 @dataclass(frozen=True)
 class Guess:
-    """The attacker's scores (higher: the target was there), and the paper's figures for the shadow set."""
+    """The attacker's scores (higher: the target was there) by rule and shadow set, and the paper's figures likewise."""
 
-    scores: Mapping[str, float]
-    figures: Mapping[str, float]
+    scores: Mapping[tuple[str, str], float]
+    figures: Mapping[tuple[str, str], float]
 
 
 @dataclass(frozen=True)
@@ -63,12 +61,12 @@ class Truth:
 
     present: bool
     pair: int
-    ceiling: str
+    ceiling: float | None
     test_loss: float = math.nan
 
 
 @dataclass(frozen=True)
-class ClientInference:
+class ClientInference(Attack):
     """Did a client take part? Shadow data like the target's, scored in worlds with and without it (paper 000).
 
     ``target`` and ``attacker`` are names of clients (default: the last and the first). The attacker holds shadow
@@ -121,7 +119,7 @@ class ClientInference:
     def check(self, federation: Federation) -> None:
         """Refuse, before training, what cannot be asked of this federation."""
         target, attacker = self._parties(federation)
-        if federation.sampling != "full":
+        if federation.cohort.sampling != "full":
             raise _wrong("clients are sampled: the target may be out of its own world", 'set sampling = "full"')
         if federation.wire != federation.layout:
             raise _wrong("some layers stay at the clients: nobody publishes a whole model", "attack another defence")
@@ -143,11 +141,18 @@ class ClientInference:
             raise _wrong(f"the attacker {attacker.name} holds no test data of its own", "set client_test in [data]")
         try:
             outside = without(federation, target.name, self.absent)
-            for defence in outside.defences:
-                if hasattr(defence, "check"):
-                    defence.check(outside)
+            outside.stack.check(outside)
         except LeaklineError as error:
             raise _wrong(f"the world without {target.name} cannot be: {error.what}", error.fix) from error
+
+    def remarks(self, federation: Federation) -> tuple[str, ...]:
+        """Warn of so few worlds that not even an attacker who is always right could be told from chance."""
+        if self.worlds >= FEWEST_TO_TELL:
+            return ()
+        return (
+            f"client-inference: {self.worlds} pairs of worlds can never tell an attack from blind guessing, not even "
+            f"one that is always right; set worlds to {FEWEST_TO_TELL} or more",
+        )
 
     def challenges(self, lab: Lab) -> Iterator[Challenge]:
         """One question per world: was the target there?"""
@@ -190,29 +195,29 @@ class ClientInference:
         found = {"inside": inside, "disjoint": target.test.take(order[:cut])}
         return {name: found[name] for name in self.shadows}, target.test.take(order[cut:])
 
-    def _ceiling(self, federation: Federation) -> str:
+    def _ceiling(self, federation: Federation) -> float | None:
         claims = [c for c in federation.claims().values() if isinstance(c, Claim) and c.unit == Unit.CLIENT]
         if not claims:
-            return "no formal ceiling"
+            return None
         exact = [replace_one(c) if self.absent == "replaced" else c for c in claims]
-        return f"formal ceiling of TPR - FPR {min(account(c, DELTA).advantage for c in exact):.4g}"
+        return min(account(c, DELTA).advantage for c in exact)
 
     # the attacker's half
 
     def guess(self, view: ClientView, hints: Hints) -> Guess:
         """Score one world from what a participant sees and holds."""
         own, fresh = _mean(view, hints.own), _mean(view, hints.fresh)
-        scores: dict[str, float] = {}
-        figures = {"aggregated-loss": hints.aggregated_loss}
+        scores: dict[tuple[str, str], float] = {}
+        figures = {("aggregated-loss", ""): hints.aggregated_loss}
         for where, data in hints.shadows.items():
             loss = _mean(view, data)
-            figures[f"shadow-loss:{where}"] = loss
-            figures[f"difference-percent:{where}"] = difference(loss, hints.aggregated_loss)
+            figures["shadow-loss", where] = loss
+            figures["difference-percent", where] = difference(loss, hints.aggregated_loss)
             found = {"loss": -loss, "own": own - loss, "fresh": fresh - loss}
-            found["paper"] = -figures[f"difference-percent:{where}"]
+            found["paper"] = -figures["difference-percent", where]
             if "direction" in self.scores:
                 found["direction"] = _direction(view, data, hints.own)
-            scores |= {f"{name}:{where}": found[name] for name in self.scores}
+            scores |= {(name, where): found[name] for name in self.scores}
         return Guess(scores, figures)
 
     # the comparison
@@ -221,16 +226,20 @@ class ClientInference:
         """The paper's figures in both kinds of world, then AUC, balanced accuracy and TPR of every score."""
         present = np.array([s.present for s in secrets])
         found = []
-        for name in guesses[0].figures:
-            values = np.array([g.figures[name] for g in guesses])
-            found.append(over_worlds(f"{name}:present", values[present].tolist()))
-            found.append(over_worlds(f"{name}:absent", values[~present].tolist()))
-        found.append(over_worlds("test-loss", [s.test_loss for s in secrets if s.present]))
+        for measure, shadow in guesses[0].figures:
+            values = np.array([g.figures[measure, shadow] for g in guesses])
+            about = {"shadow": shadow} if shadow else {}
+            for world, there in (("present", present), ("absent", ~present)):
+                found.append(over_worlds(measure, values[there].tolist(), {**about, "world": world}))
+        found.append(over_worlds("test-loss", [s.test_loss for s in secrets if s.present], {}))
         found = [reading for reading in found if reading.n]
         folds = np.array([s.pair for s in secrets]) % 2
-        for name in guesses[0].scores:
-            scores = np.array([g.scores[name] for g in guesses])
-            found += yes_or_no(name, scores, present, folds, secrets[0].ceiling)
+        most = secrets[0].ceiling
+        note = "no formal ceiling" if most is None else f"formal ceiling of TPR - FPR {most:.4g}"
+        for rule, shadow in guesses[0].scores:
+            scores = np.array([g.scores[rule, shadow] for g in guesses])
+            told: dict[str, Fact] = {"rule": rule, "shadow": shadow, **({} if most is None else {"ceiling": most})}
+            found += yes_or_no(told, scores, present, folds, note)
         return found
 
 

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 
-from leakline.attacks.base import Challenge
+from leakline.attacks.base import Attack, Challenge, Lab
 from leakline.data.base import Data
 from leakline.leakage.guessing import auc, tpr_at_fprs
 from leakline.privacy import Seat
 from leakline.readings import Reading
 from leakline.views import PublicView, public_view
 
-if TYPE_CHECKING:
-    from leakline.study.lab import Lab
-
 
 @dataclass(frozen=True)
-class LossThreshold:
+class LossThreshold(Attack):
     """Membership by loss: records used for training tend to be fitted better (Yeom et al. 2018).
 
     Members are records that clients trained on, the others come from the server's test data, equally many of each.
@@ -57,6 +54,6 @@ class LossThreshold:
         n = len(scores)
         curve = tpr_at_fprs(scores, members).items()
         return [
-            Reading("auc", found.value, found.low, found.high, n, chance=0.5, better="lower"),
-            *(Reading(f"tpr@fpr={x}", t.value, t.low, t.high, n, chance=x, better="lower") for x, t in curve),
+            Reading("auc", found.value, found.low, found.high, n, chance=0.5),
+            *(Reading("tpr", t.value, t.low, t.high, n, chance=fpr, about={"fpr": fpr}) for fpr, t in curve),
         ]

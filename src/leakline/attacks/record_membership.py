@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
 
-from leakline.attacks.base import Challenge
+from leakline.attacks.base import Attack, Challenge, Lab
+from leakline.attacks.verdicts import leaks
 from leakline.attacks.worlds import STRIDE
 from leakline.data.base import Client, Data
 from leakline.errors import StudyError
@@ -20,9 +21,6 @@ from leakline.privacy import Seat
 from leakline.readings import Reading
 from leakline.views import PublicView
 from leakline.weights import Weights
-
-if TYPE_CHECKING:
-    from leakline.study.lab import Lab
 
 Score = Literal["loss", "lira-online", "lira-offline", "rmia"]
 
@@ -49,7 +47,7 @@ class Truth:
 
 
 @dataclass(frozen=True)
-class RecordMembership:
+class RecordMembership(Attack):
     """Was this record trained on? Loss threshold, LiRA (online, offline) and RMIA against one federation.
 
     Half of ``records`` are training records of the clients, half come from their test parts, equally many of each
@@ -106,14 +104,14 @@ class RecordMembership:
         drawn = {c.name: _Drawn.of(c, self._each(lab.federation), rng) for c in lab.federation.task.clients}
         worlds = [_Seen.of(lab, self.on)]
         taken: dict[str, list[np.ndarray]] = {name: [] for name in drawn}
-        rounds = len(lab.run.rounds())
+        rounds = len(lab.cohorts())
         for number in range(self.shadows):
             for name, own in drawn.items():
                 half = taken[name][-1] if number % 2 else own.half(rng)
                 taken[name].append(~half if number % 2 else half)
             clients = tuple(Client(name, own.world(taken[name][-1])) for name, own in drawn.items())
-            shadow = replace(
-                lab.federation, task=replace(lab.federation.task, clients=clients, test=None), rounds=rounds,
+            shadow = lab.federation.but(
+                task=replace(lab.federation.task, clients=clients, test=None), rounds=rounds,
                 seed=lab.federation.seed + STRIDE * (number + 1), evaluate="server", patience=0,
             )  # fmt: skip
             worlds.append(_Seen.of(lab.variant(shadow), self.on))
@@ -152,20 +150,14 @@ class RecordMembership:
         member = np.concatenate([s.member for s in secrets])
         owners = np.array([name for s in secrets for name in s.owner])
         where = "on updates" if self.on == "update" else "on the model"
-        found = []
+        found: list[Reading] = []
         for name in self.scores:
             scores = np.concatenate([g[name] for g in guesses])
             area = auc(scores, member)
             if len(set(owners)) > 1:
                 area = over_units(lambda rows, s=scores: auc(s[rows], member[rows]).value, owners)  # type: ignore[misc]
             note = where if name == "loss" else f"{self.shadows} shadow federations, {where}"
-            curve = [(f"tpr@fpr={fpr}:{name}", hits, fpr) for fpr, hits in tpr_at_fprs(scores, member).items()]
-            for measure, value, chance in [(f"auc:{name}", area, 0.5), *curve]:
-                found.append(
-                    Reading(
-                        measure, value.value, value.low, value.high, value.n, chance=chance, better="lower", note=note
-                    )
-                )
+            found += leaks({"auc": area}, tpr_at_fprs(scores, member), {"rule": name}, note)
         return found
 
 

@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from leakline.defences.personal_layers import layers_of
 from leakline.messages import Update
 from leakline.weights import Weights
 
@@ -37,7 +36,7 @@ def sorted_neurons(sent: Weights, delta: Weights, output: str) -> Row:
     model = sent + delta
     order: Tensor | None = None
     parts: list[Tensor] = []
-    for layer, names in layers_of(delta.layout).items():
+    for layer, names in delta.layout.layers.items():
         matrix = next((name for name in names if delta[name].dim() >= 2), None)
         own = order
         if matrix is not None:
@@ -62,7 +61,7 @@ def moments(sent: Weights, delta: Weights, output: str) -> Row:
     standard deviation and extremes over neurons in place of a trained network: two dozen people cannot train one.
     """
     found: list[Tensor] = []
-    for names in layers_of(delta.layout).values():
+    for names in delta.layout.layers.values():
         matrix = next((name for name in names if delta[name].dim() >= 2), None)
         if matrix is None:
             continue

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from leakline.attacks.attribute_inference import Hints
-from leakline.attacks.base import Challenge
+from leakline.attacks.base import Attack, Challenge, Lab
 from leakline.attacks.update_features import Feature, rows_of
 from leakline.attacks.users import LEARNERS, Guess, Learner, Refit, folds_over, ridge, test_share, user_readings
 from leakline.errors import StudyError
@@ -18,9 +18,6 @@ from leakline.messages import Memory, problem_with
 from leakline.privacy import Seat
 from leakline.readings import Reading
 from leakline.views import ServerView, need_single_updates
-
-if TYPE_CHECKING:
-    from leakline.study.lab import Lab
 
 
 @dataclass(frozen=True)
@@ -32,7 +29,7 @@ class Truth:
 
 
 @dataclass(frozen=True)
-class UserMembership:
+class UserMembership(Attack):
     """Did this user take part? Learnt by the server from updates that all users tune from one model (paper 003).
 
     In each of ``worlds`` worlds a random half of the users takes part in a first round with its training data; the
@@ -114,7 +111,7 @@ class UserMembership:
         learn = list(hints.known)
         y = np.array([hints.known[name] for name in learn])
         found = {}
-        refits = {}
+        refits: dict[str, list[Refit]] = {}
         for feature in self.features:
             rows = rows_of(feature, view.sent[0], view.updates[0], output)
             x, asked = (np.stack([rows[name] for name in names]) for names in (learn, hints.asked))
@@ -136,6 +133,8 @@ class UserMembership:
                 for name, own in guess.scores.items():
                     scores[name][place] = own[user]
         pairs = list(zip(guesses, secrets, strict=True))
-        refits = {f: [(s.world, rule) for g, s in pairs for rule in g.refits[f]] for f in self.features}
+        refits: dict[str, list[tuple[int, Refit]]] = {
+            f: [(s.world, rule) for g, s in pairs for rule in g.refits[f]] for f in self.features
+        }
         rng = np.random.default_rng(self.worlds)
         return user_readings(scores, present, users, refits, rng, f"{self.worlds} worlds")

@@ -19,10 +19,11 @@ from typing import Literal
 import numpy as np
 from scipy.stats import rankdata
 
+from leakline.attacks.verdicts import leaks
 from leakline.federation import Federation
 from leakline.leakage.guessing import majority_baseline, newcombe_auc, tpr_at_fprs, unit_interval
 from leakline.leakage.interval import Interval
-from leakline.readings import Reading
+from leakline.readings import Fact, Reading
 
 Learner = Literal["forest", "logistic"]
 DEPTH = 10
@@ -119,7 +120,7 @@ def user_readings(
     refits: Mapping[str, Sequence[tuple[int, Refit]]],
     rng: np.random.Generator,
     note: str = "",
-    suffix: str = "",
+    about: Mapping[str, Fact] | None = None,
 ) -> list[Reading]:
     """How well scores in [0, 1] tell the users with label 1: every way by itself, and the best with its due p-value.
 
@@ -133,25 +134,24 @@ def user_readings(
     areas: dict[str, Interval] = {}
     for name, own in scores.items():
         feature = name.partition("+")[0]
-        areas[name] = area = _over_users(own, labels, strays[feature], _area)
-        said = f"p = {p_values[feature]:.3g}" + (f"; {note}" if note else "")
-        right = _over_users(own, labels, strays[feature], _balanced)
-        share = _over_users(own, labels, strays[feature], _accuracy)
+        told: dict[str, Fact] = {"rule": name, **(about or {})}
+        p, stray = p_values[feature], strays[feature]
+        areas[name] = area = _over_users(own, labels, stray, _area)
+        right = _over_users(own, labels, stray, _balanced)
+        share = _over_users(own, labels, stray, _accuracy)
         curve = tpr_at_fprs(np.concatenate([_ranks(world) for world in own]), labels.ravel(), copies=len(own))
-        found += [
-            _leak(f"auc:{name}{suffix}", area, 0.5, said),
-            _leak(f"balanced-accuracy:{name}{suffix}", right, 0.5, note),
-            _leak(f"accuracy:{name}{suffix}", share, base, "chance: always guessing the commoner"),
-            *(_leak(f"tpr@fpr={fpr}:{name}{suffix}", hits, fpr, note) for fpr, hits in curve.items()),
-        ]
+        said = f"p = {p:.3g}" + (f"; {note}" if note else "")
+        found += leaks({"auc": area}, {}, {**told, "p": p}, said)
+        found += leaks({"balanced-right": right}, {}, told, note)
+        common = "chance: always guessing the commoner"
+        found.append(
+            Reading("right", share.value, share.low, share.high, share.n, chance=base, about=told, note=common)
+        )
+        found += leaks({}, curve, told, note)
     top = max(areas, key=lambda name: areas[name].value)
     said = f"{top}, the best of {len(areas)}; p = {best:.3g} for the largest of so many"
-    found.append(_leak(f"auc:best{suffix}", areas[top], 0.5, said))
-    return found
-
-
-def _leak(measure: str, found: Interval, chance: float, note: str) -> Reading:
-    return Reading(measure, found.value, found.low, found.high, found.n, chance=chance, better="lower", note=note)
+    chosen: dict[str, Fact] = {"choice": "best", **(about or {}), "chosen": top, "rules": len(areas), "p": best}
+    return found + leaks({"auc": areas[top]}, {}, chosen, said)
 
 
 def _p_values(

@@ -3,26 +3,40 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from leakline.leakage.guessing import auc, balanced_accuracy, best_threshold, tpr_at_fprs
-from leakline.leakage.interval import mean_interval
-from leakline.readings import Reading
+from leakline.leakage.interval import Interval, mean_interval
+from leakline.measures import MEASURES
+from leakline.readings import Fact, Reading
 
 
-def over_worlds(name: str, values: Sequence[float]) -> Reading:
+def over_worlds(measure: str, values: Sequence[float], about: Mapping[str, Fact]) -> Reading:
     """Mean over worlds with its 95 % t-interval; n = 0 where no value is finite."""
     kept = [v for v in values if math.isfinite(v)]
     if not kept:
-        return Reading(name, math.nan, n=0)
+        return Reading(measure, math.nan, n=0, about=about)
     mean = mean_interval(kept)
-    ends = (mean.low, mean.high) if len(kept) > 1 else (None, None)
-    return Reading(name, mean.value, *ends, len(kept))
+    if len(kept) == 1:
+        return Reading(measure, mean.value, n=1, about=about)
+    sd = float(np.std(kept, ddof=1))
+    return Reading(measure, mean.value, mean.low, mean.high, len(kept), about={**about, "sd": sd})
 
 
-def yes_or_no(name: str, scores: np.ndarray, truth: np.ndarray, folds: np.ndarray, note: str) -> list[Reading]:
+def leaks(
+    figures: Mapping[str, Interval], curve: Mapping[float, Interval], about: Mapping[str, Fact], note: str = ""
+) -> list[Reading]:
+    """Figures of one rule by measure, and its true positives by rate of false ones, as readings."""
+    named = [(measure, i, MEASURES[measure].chance, about) for measure, i in figures.items()]
+    named += [("tpr", i, fpr, {**about, "fpr": fpr}) for fpr, i in curve.items()]
+    return [Reading(m, i.value, i.low, i.high, i.n, chance=c, about=told, note=note) for m, i, c, told in named]
+
+
+def yes_or_no(
+    about: Mapping[str, Fact], scores: np.ndarray, truth: np.ndarray, folds: np.ndarray, note: str
+) -> list[Reading]:
     """AUC, balanced accuracy and true positives at few false ones of one score; higher scores mean yes.
 
     A pair of worlds shares its seed, which makes their scores alike and the AUC's interval (DeLong, for independent
@@ -30,12 +44,7 @@ def yes_or_no(name: str, scores: np.ndarray, truth: np.ndarray, folds: np.ndarra
     """
     kept = np.where(np.isfinite(scores), scores, -1e30)
     area, right = auc(kept, truth), balanced_accuracy(decide(kept, truth, folds), truth)
-    found = [("auc", area, 0.5), ("balanced-accuracy", right, 0.5)]
-    found += [(f"tpr@fpr={fpr}", share, fpr) for fpr, share in tpr_at_fprs(kept, truth).items()]
-    return [
-        Reading(f"{what}:{name}", i.value, i.low, i.high, i.n, chance=chance, better="lower", note=note)
-        for what, i, chance in found
-    ]
+    return leaks({"auc": area, "balanced-right": right}, tpr_at_fprs(kept, truth), about, note)
 
 
 def decide(scores: np.ndarray, truth: np.ndarray, folds: np.ndarray) -> np.ndarray:

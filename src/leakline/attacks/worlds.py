@@ -11,19 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from leakline.attacks.base import Lab
 from leakline.data.base import Client, Data
-from leakline.defences import hooks_of
 from leakline.errors import ClientLost, StudyError
 from leakline.federation import Federation, State, federate, initial_weights, keep_all, keep_none
 from leakline.messages import Order, Update
 from leakline.strategies import Strategy
 from leakline.weights import Weights
-
-if TYPE_CHECKING:
-    from leakline.study.lab import Lab
-    from leakline.study.store import Run
 
 Absent = Literal["removed", "replaced"]
 STRIDE = 1000
@@ -83,8 +79,8 @@ def stand_in(target: str, validation: Data) -> Client:
 
 def replayable(federation: Federation) -> bool:
     """Whether first updates alone decide what is published: one round, everybody there, server-side defences."""
-    server_side = all(set(hooks_of(d)) <= {"admit", "publish"} for d in federation.defences)
-    return federation.rounds == 1 and federation.sampling == "full" and server_side
+    server_side = federation.stack.hooks <= {"admit", "publish"}
+    return federation.rounds == 1 and federation.cohort.sampling == "full" and server_side
 
 
 def bare(federation: Federation) -> Federation:
@@ -99,38 +95,12 @@ def _first_updates(lab: Lab, inside: Federation, target: str) -> tuple[Weights, 
     if inside.task.validation is not None:
         everybody += (stand_in(target, inside.task.validation),)
     source = bare(replace(inside, task=replace(inside.task, clients=everybody)))
-    run = lab.variant(source, keep=keep_all).run
-    names = {c.name for c in everybody}
-    kept = _kept(run, source)
-    if kept is None or set(kept[1]) != names:  # the run was there already, from a study that kept nothing
-        from leakline.runtimes.local import LocalTransport
-
-        with LocalTransport(source, lab.workers) as transport:
-            run.keep(next(federate(source, transport, keep=keep_all)))
-        kept = _kept(run, source)
-    if kept is None or set(kept[1]) != names:
-        missing = names - set(kept[1] if kept else ())
+    kept = lab.variant(source, keep=keep_all).kept(0)
+    start, updates = kept if kept is not None else (initial_weights(source), [])
+    by_name = {update.client: update for update in updates}
+    if missing := {c.name for c in everybody} - set(by_name):
         raise ClientLost(f"client {min(missing)} gave no usable update", "paired worlds", "mend it, then run again")
-    return kept
-
-
-def _kept(run: Run, federation: Federation) -> tuple[Weights, dict[str, Update]] | None:
-    """What a run kept of its first round, or None."""
-    from safetensors import safe_open
-
-    folder = run.path / "kept" / "round-0000"
-    if not (folder / "sent.safetensors").is_file():
-        return None
-    with safe_open(folder / "sent.safetensors", framework="pt") as file:
-        start = Weights(federation.wire, file.get_tensor("weights"))
-    updates = {}
-    for path in sorted(folder.glob("*.safetensors")):
-        if path.name == "sent.safetensors":
-            continue
-        with safe_open(path, framework="pt") as file:
-            meta, delta = file.metadata(), start.like(file.get_tensor("delta"))
-        updates[meta["client"]] = Update(meta["client"], delta, int(meta["examples"]), int(meta["steps"]))
-    return start, updates
+    return start, by_name
 
 
 @dataclass(frozen=True)

@@ -56,8 +56,8 @@ def train_ragged(bench: Bench, jobs: Sequence[Job], plan: Plan) -> list[Trained]
     names = [entry.name for entry in bench.initial.layout.entries]
     batches = [list(plan.batches(len(job.data), job.stream)) for job in jobs]
     lengths = [len(own) for own in batches]
-    stack = {name: torch.stack([job.start[name] for job in jobs]).requires_grad_() for name in names}
-    anchor = {name: values.detach().clone() for name, values in stack.items()} if plan.proximal else {}
+    stack = {name: torch.stack([job.start[name] for job in jobs]) for name in names}
+    anchor = {name: values.clone() for name, values in stack.items()} if plan.proximal else {}
     optimiser = plan.optimiser_for(list(stack.values()), jobs[0].index)
 
     def loss(weights: dict[str, Tensor], x: Tensor, y: Tensor, share: Tensor) -> Tensor:
@@ -80,12 +80,12 @@ def train_ragged(bench: Bench, jobs: Sequence[Job], plan: Plan) -> list[Trained]
         for name in names:
             stack[name].grad = gradients[name]
             if plan.proximal:
-                stack[name].grad.add_(stack[name].detach() - anchor[name], alpha=plan.proximal)  # type: ignore[union-attr]
+                stack[name].grad.add_(stack[name] - anchor[name], alpha=plan.proximal)  # type: ignore[union-attr]
         optimiser.step()
-        total += values.detach() * torch.tensor([float(r is not None) for r in rows])
+        total += values * torch.tensor([float(r is not None) for r in rows])
         for i, length in enumerate(lengths):
             if length == step + 1:
-                finals[i] = torch.cat([stack[name].detach()[i].flatten() for name in names])
+                finals[i] = torch.cat([stack[name][i].flatten() for name in names])
     return [
         Trained(job.start.like(final - job.start.vector), length, float(total[i]) / max(length, 1))
         for i, (job, final, length) in enumerate(zip(jobs, finals, lengths, strict=True))

@@ -243,13 +243,13 @@ def train_together(bench: Bench, jobs: Sequence[Job], plan: Plan) -> list[Traine
             stack[name].grad = gradients[name]
             if plan.proximal and not first:
                 anchor = torch.stack([job.start[name] for job in jobs])
-                stack[name].grad.add_(stack[name].detach() - anchor, alpha=plan.proximal)  # type: ignore[union-attr]
+                stack[name].grad.add_(stack[name] - anchor, alpha=plan.proximal)  # type: ignore[union-attr]
         optimiser = optimiser or plan.optimiser_for(list(stack.values()), jobs[0].index)
         optimiser.step()
-        total += values.detach()
+        total += values
         steps += 1
     stack = stack or _stacked(jobs, names)
-    flat = torch.cat([stack[name].detach().reshape(n, -1) for name in names], dim=1)
+    flat = torch.cat([stack[name].reshape(n, -1) for name in names], dim=1)
     return [
         Trained(job.start.like(flat[i] - job.start.vector), steps, float(total[i]) / max(steps, 1))
         for i, job in enumerate(jobs)
@@ -257,7 +257,8 @@ def train_together(bench: Bench, jobs: Sequence[Job], plan: Plan) -> list[Traine
 
 
 def _stacked(jobs: Sequence[Job], names: Sequence[str]) -> dict[str, Tensor]:
-    return {name: torch.stack([job.start[name] for job in jobs]).requires_grad_() for name in names}
+    # Plain tensors: `grad` differentiates without being asked, and a graph hanging on ``.grad`` would never be freed.
+    return {name: torch.stack([job.start[name] for job in jobs]) for name in names}
 
 
 def _one_plain_step(plan: Plan, examples: int) -> bool:

@@ -5,19 +5,24 @@ A measured bound above the promise ends with exit code 3, so that a pipeline sto
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
-from leakline.cli import recorded as cli_recorded
-from leakline.cli.decide import FailIf, gate_cards
+from leakline.cli.console import JsonOption, err, out, print_card, value_of
+from leakline.cli.gate import FailIf, gate_cards
 from leakline.errors import LeaklineError, StudyError
+from leakline.recordings import is_recording
 
 if TYPE_CHECKING:
     from leakline.cards import Card
+    from leakline.recordings.checks import Finding
+
+Seat = Literal["promised", "server", "client"]
 
 
 def audit(
@@ -35,7 +40,7 @@ def audit(
     delta: Annotated[float, typer.Option(help="For bounds that need one.")] = 1e-5,
     out_dir: Annotated[Path | None, typer.Option("--out", help="A study's results (default: runs/NAME).")] = None,
     preset: Annotated[str, typer.Option(help="A study's preset.")] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
     fail_if: FailIf = [],  # noqa: B006
 ) -> None:
     """Play the audit game against a defence or every finished cell of a study; never trains.
@@ -44,27 +49,26 @@ def audit(
     leakline did not train) the rounds are looked at, and held against what is claimed of them: leakline audit DIR
     --clip 1 --noise-multiplier 1 [--clip-at client] [--weighting even].
     """
-    if cli_recorded.is_recorded(target):
-        cli_recorded.audit_recording(Path(target), _settings(context.args), as_json)
+    if is_recording(Path(target)):
+        _recording(Path(target), _settings(context.args), as_json)
         return
-    from leakline.cli import err, out, print_card
     from leakline.defences import MENU
 
     if seat not in ("promised", "server", "client"):
         raise LeaklineError(f"there is no seat {seat!r}", fix="promised, server or client")
-    place = cast(Literal["promised", "server", "client"], seat)
+    who = cast(Seat, seat)
     cards: list[Card]
     try:
         if target in MENU:
-            cards, found = _defence(target, context.args, adversary, place, rounds, trials, confidence, delta)
+            cards, plain = _defence(target, context.args, adversary, who, rounds, trials, confidence, delta)
         else:
             if context.args:
                 raise LeaklineError(f"unknown option {context.args[0]}", fix="settings go with a defence's name only")
-            cards, found = _study(target, preset, out_dir, place, trials, confidence, delta)
+            cards, plain = _study(target, preset, out_dir, who, trials, confidence, delta)
     except ValueError as error:
         raise LeaklineError(str(error), "audit") from error
     if as_json:
-        out.print_json(json.dumps(found, allow_nan=False))
+        out.print_json(json.dumps(plain, allow_nan=False))
     else:
         for card in cards:
             print_card(card)
@@ -74,13 +78,8 @@ def audit(
     gate_cards(cards, fail_if)
 
 
-def register(app: typer.Typer) -> None:
-    """Put the command on the command line."""
-    app.command("audit", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(audit)
-
-
 def _defence(
-    name: str, options: Sequence[str], adversary: str, seat: Literal["promised", "server", "client"], rounds: int,
+    name: str, options: Sequence[str], adversary: str, seat: Seat, rounds: int,
     trials: int, confidence: float, delta: float,
 ) -> tuple[list[Card], Any]:  # fmt: skip
     from leakline.attacks.audit import audit as play
@@ -91,31 +90,23 @@ def _defence(
     built = build(MENU, {"use": name, **_settings(options)}, (name,), mistakes)
     if built is None:
         raise LeaklineError(mistakes.text(), fix="`leakline list defences` shows what each can be given")
-    found = play(
+    audited = play(
         built, adversary=adversary.split(","), seat=seat, rounds=rounds, trials=trials, confidence=confidence,
         delta=delta, title=f"{name} {' '.join(options)}".strip(),
     )  # fmt: skip
-    return [found.card], found.as_dict()
+    return [audited.card], audited.as_dict()
 
 
 def _settings(options: Sequence[str]) -> dict[str, Any]:
     """``--noise-multiplier 1`` as {"noise_multiplier": 1}."""
-    import tomllib
-
-    found: dict[str, Any] = {}
     words = [part for word in options for part in (word.split("=", 1) if word.startswith("--") else [word])]
     if len(words) % 2 or any(not key.startswith("--") for key in words[::2]):
         raise LeaklineError(f"cannot read {' '.join(options)}", fix="settings are pairs: --epsilon 4 --clip 1")
-    for key, value in zip(words[::2], words[1::2], strict=True):
-        try:
-            found[key[2:].replace("-", "_")] = tomllib.loads(f"v = {value}")["v"]
-        except tomllib.TOMLDecodeError:
-            found[key[2:].replace("-", "_")] = value
-    return found
+    return {key[2:].replace("-", "_"): value_of(text) for key, text in zip(words[::2], words[1::2], strict=True)}
 
 
 def _study(
-    target: str, preset: str, out_dir: Path | None, seat: Literal["promised", "server", "client"], trials: int,
+    target: str, preset: str, out_dir: Path | None, seat: Seat, trials: int,
     confidence: float, delta: float,
 ) -> tuple[list[Card], Any]:  # fmt: skip
     """Every finished cell gets the measured half of its card; a cell that was not run is named and left alone."""
@@ -123,9 +114,9 @@ def _study(
 
     from leakline.attacks.audit import Audit
     from leakline.attacks.audit.api import plain
-    from leakline.cli import err
+    from leakline.study.carded import card_of
     from leakline.study.describe import description, key_of
-    from leakline.study.lab import Lab, card_of, meet
+    from leakline.study.lab import Lab, meet
     from leakline.study.spec import load
     from leakline.study.store import Store
 
@@ -137,6 +128,7 @@ def _study(
     root = out_dir if out_dir is not None else Path("runs") / study.name
     audits = {"audit": Audit(trials, confidence, seat, delta)}
     store, cards, missing = Store(root), [], 0
+    measures = store.measures().values() if store.exists else ()
     for cell in study.cells:
         federation = cell.federation()
         run = store.run(key_of(description(federation)))
@@ -144,9 +136,54 @@ def _study(
             missing += 1
             continue
         meet(audits, Lab(federation, store, run))
-        cards.append(card_of(run, cell.name))
+        cards.append(card_of(run, cell.name, measures))
     if missing:
         err.print(f"{missing} of {len(study.cells)} cells were not run yet and not audited: leakline run {target}")
     if not cards:
         raise StudyError("no cell of this study is finished", root.name, f"run it first: leakline run {target}")
     return cards, {"cards": [plain(card.as_dict()) for card in cards]}
+
+
+def _recording(directory: Path, settings: Mapping[str, Any], as_json: bool) -> None:
+    """Look at recorded rounds, hold them against what is claimed, and keep what was found for the report."""
+    from leakline.recordings.checks import Claimed, check_recording
+    from leakline.recordings.recording import Recording
+    from leakline.report.page.recording import FINDINGS
+    from leakline.study.store import write_atomically
+
+    claims = [field.name for field in dataclasses.fields(Claimed)]
+    for key in settings:
+        if key not in claims:
+            known = ", ".join(f"--{name.replace('_', '-')}" for name in claims)
+            raise LeaklineError(
+                f"unknown option --{key.replace('_', '-')}", fix=f"of a recording one may claim {known}"
+            )
+    try:
+        findings = check_recording(Recording(directory), Claimed(**settings))
+    except (TypeError, ValueError) as error:
+        raise LeaklineError(str(error), "audit") from error
+    kept = {"claimed": dict(settings), "findings": [finding.as_dict() for finding in findings]}
+    write_atomically(directory / FINDINGS, json.dumps(kept, indent=1).encode())
+    if as_json:
+        out.print_json(json.dumps(kept))
+    else:
+        _show(findings, directory)
+    if any(finding.verdict == "broken" for finding in findings):
+        err.print("the recorded rounds contradict what is claimed")
+        raise typer.Exit(3)
+
+
+def _show(findings: list[Finding], directory: Path) -> None:
+    from rich.table import Table
+
+    from leakline.text import clean
+
+    table = Table(show_header=False, box=None, padding=(0, 1), pad_edge=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for finding in findings:
+        style = {"broken": "bold red", "leaks": "red"}.get(finding.verdict)
+        table.add_row(finding.check, finding.verdict, clean(finding.text), style=style)
+    out.rule(f"recorded federation {directory.absolute().name}", align="left")
+    out.print(table)

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from leakline.cli.console import StudyArgument, out
 from leakline.errors import LeaklineError, StudyError
 
 if TYPE_CHECKING:
     from leakline.flower.transport.submit import Link
     from leakline.study import Study
-    from leakline.study.lab import Opens, Progress
+    from leakline.study.train import Opens, Progress
 
 flower_app = typer.Typer(no_args_is_help=True, help="Flower: try a deployment out here, or export a study as an app.")
 
@@ -53,11 +54,6 @@ fedavg = {{ use = "fedavg", weighting = "even" }}
 none      = []
 global-dp = [{{ use = "global-dp", noise_multiplier = 1.0, clip = 0.5 }}]
 """
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.add_typer(flower_app, name="flower")
 
 
 def check_place(on: str) -> None:
@@ -110,7 +106,7 @@ def _link(address: str, certificate: Path | None, insecure: bool) -> Link:
 
 @flower_app.command("export")
 def export_app(
-    study: Annotated[str, typer.Argument(help="A .toml file, or the name of a built-in study.")],
+    study: StudyArgument,
     folder: Annotated[Path, typer.Argument(help="A new folder for the app.")],
     preset: Annotated[str, typer.Option(help="A study's preset.")] = "",
     out_dir: Annotated[Path | None, typer.Option("--out", help="Where the ServerApp keeps results.")] = None,
@@ -122,12 +118,12 @@ def export_app(
     loaded = load(study, preset)
     root = (out_dir or Path("runs") / loaded.name).absolute()
     export(loaded.text, folder, name=loaded.name, preset=preset, settings={"out": str(root), "folder": str(Path.cwd())})
-    _say(f"{folder}: flwr run {folder} SUPERLINK --stream; results will be in {root} on the SuperLink's machine")
+    out.print(f"{folder}: flwr run {folder} SUPERLINK --stream; results will be in {root} on the SuperLink's machine")
 
 
 @flower_app.command("split")
 def split_data(
-    study: Annotated[str, typer.Argument(help="A .toml file, or the name of a built-in study.")],
+    study: StudyArgument,
     folder: Annotated[Path, typer.Argument(help="Where the clients' folders go.")],
     preset: Annotated[str, typer.Option(help="A study's preset.")] = "",
 ) -> None:
@@ -136,7 +132,7 @@ def split_data(
     from leakline.study.spec import load
 
     for name, settings in write_shares(load(study, preset), folder).items():
-        _say(f'{name}: --node-config \'client="{name}" data="{settings.absolute()}"\'')
+        out.print(f'{name}: --node-config \'client="{name}" data="{settings.absolute()}"\'')
 
 
 @flower_app.command()
@@ -162,9 +158,9 @@ def up(
     names = [name for name in trial.running(folder) if name != "superlink"]
     known = "--insecure" if link.certificate is None else f"--root-certificates {_short(link.certificate)}"
     example = study or ("STUDY" if data else _short(folder / "study.toml"))
-    _say(f"SuperLink at {link.address}, {len(names)} nodes: {', '.join(names)}")
-    _say(f"leakline run {example} --on flower --superlink {link.address} {known}")
-    _say("leakline flower down" + ("" if folder == TRIAL else f" --dir {folder}"))
+    out.print(f"SuperLink at {link.address}, {len(names)} nodes: {', '.join(names)}")
+    out.print(f"leakline run {example} --on flower --superlink {link.address} {known}")
+    out.print("leakline flower down" + ("" if folder == TRIAL else f" --dir {folder}"))
 
 
 def _nodes(count: int, study: str, preset: str, data: Path | None, folder: Path) -> list[Any]:
@@ -175,9 +171,9 @@ def _nodes(count: int, study: str, preset: str, data: Path | None, folder: Path)
     if count < 0:
         raise LeaklineError(f"so many nodes there cannot be: {count}", "--nodes", "a number above 0")
     if data is not None:
-        found = sorted(p for p in data.iterdir() if p.is_dir() or p.suffix in (".npz", ".toml"))
-        found = [p / "data.toml" if (p / "data.toml").is_file() else p for p in found]
-        chosen = [Node(p.parent.name if p.name == "data.toml" else p.stem, p) for p in found]
+        paths = sorted(p for p in data.iterdir() if p.is_dir() or p.suffix in (".npz", ".toml"))
+        paths = [p / "data.toml" if (p / "data.toml").is_file() else p for p in paths]
+        chosen = [Node(p.parent.name if p.name == "data.toml" else p.stem, p) for p in paths]
         if not chosen or len(chosen) < count:
             raise LeaklineError(f"{len(chosen)} nodes' data are there, not {max(count, 1)}", data.name)
         return chosen[: count or len(chosen)]
@@ -200,7 +196,7 @@ def down(folder: FolderOption = TRIAL) -> None:
     from leakline.flower import trial
 
     ended = trial.down(folder)
-    _say(f"ended: {', '.join(ended) or 'nothing was running any more'}")
+    out.print(f"ended: {', '.join(ended) or 'nothing was running any more'}")
 
 
 @flower_app.command()
@@ -209,16 +205,10 @@ def status(folder: FolderOption = TRIAL) -> None:
     from leakline.flower import trial
 
     for name, alive in trial.running(folder).items():
-        _say(f"{name}: {'running' if alive else 'gone'}")
+        out.print(f"{name}: {'running' if alive else 'gone'}")
 
 
 def _short(path: Path) -> str:
     """A path from here, where it lies below."""
     here = Path.cwd()
     return str(path.relative_to(here) if path.is_absolute() and path.is_relative_to(here) else path)
-
-
-def _say(text: str) -> None:
-    from leakline.cli import out
-
-    out.print(text)

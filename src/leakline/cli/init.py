@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from leakline.cli.console import out
 from leakline.errors import LeaklineError
 
 EMBEDDED = {"study.toml": "study.toml"}
@@ -16,7 +16,9 @@ OWN = {"study.toml": "own.toml", "model.py": "model.py.txt"}
 
 def start(name: str, own: bool, where: Path) -> list[Path]:
     """Write the files of a new study into ``where / name`` and say which; nothing is ever overwritten."""
-    from leakline.data.names import is_safe
+    from importlib.resources import files
+
+    from leakline.names import is_safe
 
     if not is_safe(name):
         raise LeaklineError(
@@ -29,7 +31,7 @@ def start(name: str, own: bool, where: Path) -> list[Path]:
         raise LeaklineError(f"{name}/{there[0]} is there already", fix="take another name, or move it away")
     folder.mkdir(parents=True, exist_ok=True)
     for file, source in wanted.items():
-        text = (files("leakline") / "starters" / source).read_text(encoding="utf-8")
+        text = (files("leakline.cli") / "starters" / source).read_text(encoding="utf-8")
         (folder / file).write_text(text.replace("@NAME@", name), encoding="utf-8")
     return [folder / file for file in wanted]
 
@@ -39,8 +41,6 @@ def init(
     own: Annotated[bool, typer.Option("--own", help="For your own image folder and your own model.")] = False,
 ) -> None:
     """Start a study: a commented study.toml on embedded data, or with --own for your images and your model."""
-    from leakline.cli import out
-
     for path in start(name, own, Path(".")):
         out.print(str(path))
     if own:
@@ -48,8 +48,3 @@ def init(
     else:
         out.print("\nThen:")
     out.print(f"  cd {name}\n  leakline check study.toml\n  leakline run study.toml")
-
-
-def register(app: typer.Typer) -> None:
-    """Put the command on the command line."""
-    app.command("init")(init)

@@ -15,11 +15,10 @@ from leakline.data.digits import Digits
 from leakline.data.elsewhere import AtNodes, Elsewhere
 from leakline.data.folders import ImageFolder
 from leakline.data.motion import Motion
-from leakline.data.names import client_names, is_safe
 from leakline.data.partition import Row, partition, table
 from leakline.data.partitioners import ByColumn, Counts, Dirichlet, Even, Partitioner, Sizes
 from leakline.data.phantoms import Phantoms
-from leakline.data.stored_images import (
+from leakline.data.prepared_images import (
     AlzheimerMri,
     ChestXray,
     Cifar10,
@@ -30,9 +29,10 @@ from leakline.data.stored_images import (
     RsnaIch,
     Svhn,
 )
-from leakline.data.stored_masks import LggFlair, Prostate
-from leakline.data.stored_motion import MobiAct, MotionSense
+from leakline.data.prepared_masks import LggFlair, Prostate
+from leakline.data.prepared_motion import MobiAct, MotionSense
 from leakline.data.tables import CLIENT_INFERENCE, COUNT_TABLES, HOMOGENEOUS, NON_IID
+from leakline.names import client_names, is_safe
 
 
 class Source(Protocol):

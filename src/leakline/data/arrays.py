@@ -13,9 +13,9 @@ import torch
 from leakline.data.base import Data, Dataset, Kind
 from leakline.data.guard import lengths_agree, npz_names, read_npz
 from leakline.data.images import channels_first, resize
-from leakline.data.names import printable
 from leakline.data.split import subset
 from leakline.errors import DataError
+from leakline.names import printable
 
 Layout = Literal["auto", "nchw", "nhwc", "nhw", "ncl", "nlc", "nd"]
 MOST_CLASSES = 10_000

@@ -10,9 +10,9 @@ import numpy as np
 
 from leakline.data.base import Dataset
 from leakline.data.guard import CSV_BYTES, reading
-from leakline.data.names import natural, printable
 from leakline.data.signals import Normalise, Recordings, windowed
 from leakline.errors import DataError
+from leakline.names import natural, printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -83,10 +83,10 @@ class CsvSignals:
         return frame
 
     def _numeric(self, frame: pd.DataFrame, path: Path) -> tuple[str, ...]:
-        found = [c for c in frame.columns if c not in (self.label, self.subject) and frame[c].dtype.kind in "fiu"]
-        if not found:
+        columns = [c for c in frame.columns if c not in (self.label, self.subject) and frame[c].dtype.kind in "fiu"]
+        if not columns:
             raise DataError("no column holds numbers", printable(path), "name the channels")
-        return tuple(str(c) for c in found)
+        return tuple(str(c) for c in columns)
 
 
 def read_csv(path: Path) -> pd.DataFrame:

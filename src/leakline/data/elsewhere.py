@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from leakline.data.base import Client, Data, Dataset, Kind, Task
-from leakline.data.names import is_safe
 from leakline.errors import DataError
+from leakline.names import is_safe
 
 
 @dataclass(frozen=True)
@@ -97,14 +97,14 @@ class AtNodes:
             return None
         from leakline.data.arrays import Npz
 
-        found = Npz(path).load()
-        if found.train.x.shape[1:] != self.shape or found.kind != self.kind:
+        dataset = Npz(path).load()
+        if dataset.train.x.shape[1:] != self.shape or dataset.kind != self.kind:
             raise DataError(
-                f"the server's examples have shape {tuple(found.train.x.shape[1:])}, the study's {self.shape}",
+                f"the server's examples have shape {tuple(dataset.train.x.shape[1:])}, the study's {self.shape}",
                 Path(path).name,
                 "mend data.shape, or the file",
             )
-        return relabelled(found, self.classes, Path(path).name).train
+        return relabelled(dataset, self.classes, Path(path).name).train
 
 
 def relabelled(dataset: Dataset, classes: Sequence[str], where: str) -> Dataset:

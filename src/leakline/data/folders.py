@@ -12,9 +12,9 @@ import torch
 from leakline.data.base import Data, Dataset
 from leakline.data.guard import folder_of, reading
 from leakline.data.images import SUFFIXES, channels_first, decode_many
-from leakline.data.names import natural, printable
 from leakline.data.split import subset
 from leakline.errors import DataError
+from leakline.names import natural, printable
 
 
 @dataclass(frozen=True)
@@ -104,11 +104,11 @@ class ImageFolder:
 
 def entries(root: Path, clients: bool = False) -> list[Entry]:
     """The image files below a folder, in natural order; hidden files and other kinds are passed over."""
-    found = []
+    listed = []
     for client in _folders(root) if clients else [root]:
         for label in _folders(client):
-            found += [Entry(p, label.name, text(client.name) if clients else "") for p in images_in(label)]
-    return found
+            listed += [Entry(p, label.name, text(client.name) if clients else "") for p in images_in(label)]
+    return listed
 
 
 def images_in(folder: Path) -> list[Path]:

@@ -11,8 +11,8 @@ from typing import IO
 
 import numpy as np
 
-from leakline.data.names import printable
 from leakline.errors import DataError, LeaklineError
+from leakline.names import printable
 
 MAX_BYTES = 20 * 2**30
 MAX_RATIO = 200

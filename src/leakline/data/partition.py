@@ -9,10 +9,10 @@ import numpy as np
 from torch import Tensor
 
 from leakline.data.base import Client, Data, Dataset, Task, Trait
-from leakline.data.names import printable
 from leakline.data.partitioners import ByColumn, Partitioner
 from leakline.data.split import split, stream
 from leakline.errors import DataError, StudyError
+from leakline.names import printable
 
 
 def partition(

@@ -9,10 +9,10 @@ from typing import Protocol
 import numpy as np
 
 from leakline.data.base import Dataset
-from leakline.data.names import client_names, natural, printable
 from leakline.data.split import apportion, group_ids, group_table
 from leakline.data.tables import COUNT_TABLES
 from leakline.errors import StudyError
+from leakline.names import client_names, natural, printable
 
 Assignment = dict[str, np.ndarray]
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from leakline.decide.limits import Figure, Limit, check_names, places_of
-from leakline.results.pooled import Pooled
+from leakline.results import Results
 from leakline.text import number
 
 
@@ -73,26 +73,26 @@ class Candidate:
         return tuple(f.name for f in found if f.low is None and f.own is None)
 
 
-def choose(pooled: Pooled, limits: Sequence[Limit]) -> list[Candidate]:
+def choose(results: Results, limits: Sequence[Limit]) -> list[Candidate]:
     """All settings, the best first: those that keep every limit by utility, then the others by how little they miss."""
-    found = places_of(pooled)
-    check_names(limits, [n for _, _, figures in found for n in figures], [d for _, d, _ in found])
-    made = [
+    places = places_of(results)
+    check_names(limits, places)
+    candidates = [
         Candidate(
             where, defence, figures,
             tuple(judge(limit, figures.get(limit.name)) for limit in limits if limit.defence in ("", defence)),
         )
-        for where, defence, figures in found
+        for where, defence, figures in places
     ]  # fmt: skip
-    sign = 1 if pooled.better == "higher" else -1
+    sign = 1 if results.better == "higher" else -1
 
     def rank(one: Candidate) -> tuple[bool, int, float, float]:
-        utility = one.figures.get(pooled.headline)
+        utility = one.figures.get(results.headline)
         useful = sign * utility.value if utility is not None else -math.inf
         missed = [j.short for j in one.judged if not j.kept]
         return (not one.kept, len(missed), max(missed, default=0.0), -useful)
 
-    return sorted(made, key=rank)
+    return sorted(candidates, key=rank)
 
 
 def judge(limit: Limit, figure: Figure | None) -> Judged:

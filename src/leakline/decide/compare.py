@@ -10,7 +10,7 @@ from typing import Any
 from leakline.decide.limits import EPSILON, Figure, figures_of
 from leakline.errors import LeaklineError
 from leakline.leakage.brief import brief
-from leakline.results.pooled import Pooled, Setting
+from leakline.results import Results, Setting
 from leakline.results.table import Table
 from leakline.text import clean
 
@@ -116,7 +116,7 @@ def pair(left: str, a: Setting, right: str, b: Setting, where: str = "") -> Pair
     drawn = {leak.name for s in (a, b) for leak in s.points}
     names = [name for name in dict.fromkeys([*mine, *other]) if name not in drawn]
     leaks = [*a.leaks, *b.leaks]
-    shown = {leak.name for one in brief(leaks, lambda leak: leak.estimate.mean) for leak in one.shown}
+    shown = {leak.name for one in brief(leaks, lambda leak: leak.estimate.mean, a.card.measure) for leak in one.shown}
     aside = tuple(dict.fromkeys(leak.name for leak in leaks if leak.name not in shown))
     rows = tuple((n, mine.get(n), other.get(n)) for n in names)
     return Pair(left, right, tuple(differences(a, b)), rows, where, aside)
@@ -135,7 +135,7 @@ def differences(a: Setting, b: Setting) -> list[tuple[str, str, str]]:
         found.append(("seeds", ", ".join(seeds[0]), ", ".join(seeds[1])))
     if a.cells[0].data != b.cells[0].data:
         found.append(("data (hash)", a.cells[0].data, b.cells[0].data))
-    versions = [flat(s.cells[0].about.get("versions", {})) for s in (a, b)]
+    versions = [flat(s.cells[0].versions) for s in (a, b)]
     keys = [k for k in dict.fromkeys([*versions[0], *versions[1]]) if versions[0].get(k) != versions[1].get(k)]
     return found + [(f"version of {k}", clean(versions[0].get(k, "–")), clean(versions[1].get(k, "–"))) for k in keys]
 
@@ -156,7 +156,7 @@ def flat(value: Any, prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def matching(a: Pooled, b: Pooled) -> list[tuple[Setting, Setting]]:
+def matching(a: Results, b: Results) -> list[tuple[Setting, Setting]]:
     """Settings of two stores with the same labels; if there are none and each has only one, those two."""
     there = {tuple(sorted(map(repr, s.labels.items()))): s for s in b.settings}
     keys = [(s, tuple(sorted(map(repr, s.labels.items())))) for s in a.settings]
@@ -166,7 +166,7 @@ def matching(a: Pooled, b: Pooled) -> list[tuple[Setting, Setting]]:
     return found
 
 
-def find_setting(pooled: Pooled, wanted: str) -> Setting:
+def find_setting(results: Results, wanted: str) -> Setting:
     """The one setting whose labels match: a defence, several values, or ``strategy=fedavg,defence=none``."""
     words = [w for w in wanted.replace(",", " ").split() if w]
 
@@ -176,8 +176,8 @@ def find_setting(pooled: Pooled, wanted: str) -> Setting:
             labels.get(w.partition("=")[0]) == w.partition("=")[2] if "=" in w else w in labels.values() for w in words
         )
 
-    found = [s for s in pooled.settings if fits(s)]
-    known = _names(pooled.settings)
+    found = [s for s in results.settings if fits(s)]
+    known = _names(results.settings)
     if not found:
         raise LeaklineError(f"no finished cell has the labels {clean(wanted)!r}", fix=f"there are: {known}")
     if len(found) > 1:

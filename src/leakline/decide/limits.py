@@ -1,8 +1,8 @@
 """Decisions over finished cells: figures by name, limits on them, and which settings keep the limits.
 
 A figure is what one setting (a strategy and a defence, seeds pooled) measured or promises: ``accuracy``,
-``loss-threshold.auc``, ``epsilon``. An interval is the 95 % t-interval over seeds where there are several, else the
-reading's own. Everything here is a pure function of what a store holds.
+``loss-threshold.auc``, ``membership-inference.tpr at fpr=0.01 (rmia)``, ``epsilon``. An interval is the 95 % t-interval
+over seeds where there are several, else the reading's own. Everything here is a pure function of what a store holds.
 """
 
 from __future__ import annotations
@@ -13,14 +13,12 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any
 
 from leakline.cards import Card
 from leakline.errors import LeaklineError
 from leakline.readings import Reading
-from leakline.results.frames import SHARES, cut, estimate, qualified
-from leakline.results.pooled import Pooled, Setting
-from leakline.results.stored import Stored
+from leakline.results import Results, Setting
+from leakline.results.settings import qualified, utility_of
 from leakline.text import clean, number
 
 EPSILON = "epsilon"
@@ -100,19 +98,17 @@ def figures_of(setting: Setting) -> dict[str, Figure]:
     """All figures of a setting by name; without a finite promise, epsilon is infinite."""
     epsilon = setting.epsilon if setting.epsilon is not None else math.inf
     found = {EPSILON: Figure(EPSILON, epsilon, better="lower", seeds=len(setting.cells))}
-    for measure in dict.fromkeys(line["measure"] for cell in setting.cells for line in cell.readings):
-        figure = _utility(measure, setting.cells)
+    for measure in dict.fromkeys(r.measure for cell in setting.cells for r in cell.readings):
+        figure = _utility(measure, setting)
         if figure is not None:
             found[measure] = figure
     for leak in (*setting.leaks, *setting.points):
         low, high = leak.interval
-        lines = [r for c in setting.cells for r in c.attacks if (r.get("by"), r["measure"]) == (leak.by, leak.measure)]
-        own = _own([r for r in lines if r.get("client") is None])
+        own = _own([r for r in leak.readings if r.client is None])
         found[leak.name] = Figure(leak.name, leak.estimate.mean, low, high, leak.better, leak.estimate.seeds, own)
-    for measure, by, _, highest, _ in setting.measured:
+    for bound in setting.measured:
         # Bounds are not averaged: the largest that any seed's audit certified is what is known to leak.
-        name = qualified(by, measure)
-        found[name] = Figure(name, highest, highest, math.inf, "lower", len(setting.cells))
+        found[bound.name] = Figure(bound.name, bound.high, bound.high, math.inf, "lower", len(setting.cells))
     return found
 
 
@@ -121,9 +117,10 @@ def figures_of_card(card: Card) -> dict[str, Figure]:
     finite = [p.epsilon for p in card.promises if p.epsilon is not None]
     found = {EPSILON: Figure(EPSILON, min(finite, default=math.inf), better="lower")}
     for r in (*card.utility, *card.leaks):
-        found[qualified(r.by, r.measure)] = Figure(qualified(r.by, r.measure), r.value, r.low, r.high, r.better)
+        name = qualified(r.by, r.label)
+        found[name] = Figure(name, r.value, r.low, r.high, card.measure(r.measure).better)
     for r in card.measured:
-        name, bound = qualified(r.by, r.measure), _bound(r)
+        name, bound = qualified(r.by, r.label), _bound(r)
         if name not in found or bound > found[name].value:
             found[name] = Figure(name, bound, bound, math.inf, "lower")
     return found
@@ -133,37 +130,33 @@ def _bound(reading: Reading) -> float:
     return reading.low if reading.low is not None else reading.value
 
 
-def _utility(measure: str, cells: Iterable[Stored]) -> Figure | None:
+def _utility(measure: str, setting: Setting) -> Figure | None:
     """A utility measure after the last round, over seeds."""
-    values, ends = [], []
-    for cell in cells:
-        lines = [r for r in cell.readings if r["measure"] == measure]
-        whole = [r for r in lines if r.get("client") is None] or lines
-        end = max((r.get("round", -1) for r in whole), default=-1)
-        last = [r for r in whole if r.get("round", -1) == end]
-        if last:
-            values.append(sum(float(r["value"]) for r in last) / len(last))
-            ends += last
-    pooled = cut(estimate(values)) if measure in SHARES else estimate(values)
+    described = setting.card.measure(measure)
+    pooled = utility_of(setting.cells, described)
     if pooled is None:
         return None
-    better, own = str(ends[0].get("better", "higher")), _own(ends)
-    if pooled.seeds > 1:
-        return Figure(measure, pooled.mean, pooled.low, pooled.high, better, pooled.seeds, own)
-    low, high = own if own is not None else (None, None)
-    return Figure(measure, pooled.mean, low, high, better, 1, own)
+    ends = [r for cell in setting.cells for r in cell.final(measure)]
+    own = _own(ends)
+    low, high = (pooled.low, pooled.high) if pooled.seeds > 1 else own or (None, None)
+    return Figure(measure, pooled.mean, low, high, described.better, pooled.seeds, own)
 
 
-def _own(lines: Sequence[Mapping[str, Any]]) -> tuple[float, float] | None:
-    spans = [(float(r["low"]), float(r["high"])) for r in lines if "low" in r and "high" in r]
-    if not spans or len(spans) < len(lines):
+def _own(readings: Sequence[Reading]) -> tuple[float, float] | None:
+    spans = [(r.low, r.high) for r in readings if r.low is not None and r.high is not None]
+    if not spans or len(spans) < len(readings):
         return None
     return sum(low for low, _ in spans) / len(spans), sum(high for _, high in spans) / len(spans)
 
 
-def check_names(limits: Sequence[Limit], names: Iterable[str], defences: Iterable[str]) -> None:
+Places = Sequence[tuple[str, str, Mapping[str, Figure]]]
+"""Where, the defence, its figures."""
+
+
+def check_names(limits: Sequence[Limit], places: Places) -> None:
     """Refuse a name that no setting has, with the nearest that some setting has."""
-    known, tried = list(dict.fromkeys(names)), list(dict.fromkeys(defences))
+    known = list(dict.fromkeys(name for _, _, figures in places for name in figures))
+    tried = list(dict.fromkeys(defence for _, defence, _ in places))
     for limit in limits:
         if limit.defence and limit.defence not in tried:
             raise _unknown("defence", limit.defence, tried)
@@ -200,17 +193,16 @@ class Hit:
         return f"{self.where}: {got} (fails if {self.limit})"
 
 
-def hits(limits: Sequence[Limit], found: Sequence[tuple[str, str, Mapping[str, Figure]]]) -> list[Hit]:
+def hits(limits: Sequence[Limit], places: Places) -> list[Hit]:
     """Which conditions are true of which (place, defence, figures), judged by the value, not by an interval's end.
 
     A figure that one setting lacks counts as a hit: a gate that opens because nothing was measured is no gate.
     """
-    every = list(found)
-    check_names(limits, [n for _, _, figures in every for n in figures], [d for _, d, _ in every])
+    check_names(limits, places)
     return [
         Hit(limit, where, figures.get(limit.name))
         for limit in limits
-        for where, defence, figures in every
+        for where, defence, figures in places
         if limit.defence in ("", defence) and _is_hit(limit, figures.get(limit.name))
     ]
 
@@ -219,6 +211,6 @@ def _is_hit(limit: Limit, figure: Figure | None) -> bool:
     return figure is None or math.isnan(figure.value) or limit.holds(figure.value)
 
 
-def places_of(pooled: Pooled) -> list[tuple[str, str, Mapping[str, Figure]]]:
+def places_of(results: Results) -> Places:
     """Every finished setting: where, its defence, its figures."""
-    return [(f"{pooled.place(s.labels)} {s.defence}", s.defence, figures_of(s)) for s in pooled.settings]
+    return [(f"{results.place(s.labels)} {s.defence}", s.defence, figures_of(s)) for s in results.settings]

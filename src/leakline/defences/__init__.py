@@ -1,7 +1,7 @@
 """The defences: one object per promise, and the menu that a study file names them by."""
 
 from leakline.defences.adaptive_clip import AdaptiveClip
-from leakline.defences.base import Defence, Stage, hooks_of
+from leakline.defences.base import Defence, Law, Loss, Stage, Terms, hooks_of
 from leakline.defences.delayed_rmsprop import DelayedRmsProp
 from leakline.defences.dp_sgd import DpSgd
 from leakline.defences.gaussian_noise import GaussianNoise
@@ -27,10 +27,13 @@ __all__ = [
     "GlobalDP",
     "HideLayers",
     "Intermediaries",
+    "Law",
     "LdpSgd",
+    "Loss",
     "MetricPrivacy",
     "PercentileGaussian",
     "Stage",
+    "Terms",
     "hooks_of",
 ]
 

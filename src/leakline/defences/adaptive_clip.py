@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
 
-from leakline.defences.base import Promises
+from leakline.defences.base import Promises, Terms
 from leakline.defences.global_dp import GlobalDP, client_level, unbounded
 from leakline.mechanisms import add_gaussian, clip_norm, follow_quantile, median_bound, norm_of, split_budget
 from leakline.messages import Receipt, Turn, Update
 from leakline.privacy import NoClaim
 from leakline.weights import Weights
-
-if TYPE_CHECKING:
-    from leakline.federation import Federation
 
 
 @dataclass(frozen=True)
@@ -104,7 +101,7 @@ class AdaptiveClip(GlobalDP):
         turn.facts.update(noise_std=std, clip=bound)
         return change.like(self._covered(change, lambda v: add_gaussian(v, std, turn.noise())))
 
-    def claim(self, federation: Federation, facts: Sequence[Mapping[str, float]] = ()) -> Promises:
+    def claim(self, federation: Terms, facts: Sequence[Mapping[str, float]] = ()) -> Promises:
         """As global DP with the same noise multiplier: the bits' share is paid inside it."""
         if self.reading == "paper":
             return NoClaim(

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from leakline.defences.base import Defence
+from leakline.defences.base import Defence, Terms
 from leakline.defences.global_dp import parameters
 from leakline.messages import Receipt, Turn, Update
 from leakline.privacy import NoClaim
 from leakline.weights import Weights
-
-if TYPE_CHECKING:
-    from leakline.federation import Federation
 
 
 @dataclass(frozen=True)
@@ -83,7 +79,7 @@ class DelayedRmsProp(Defence):
         square = (memory.pop("sum") / memory.pop("count")).square()
         memory["second"] = self.gamma * memory["second"] + (1 - self.gamma) * square if "second" in memory else square
 
-    def claim(self, federation: Federation, facts: Sequence[Mapping[str, float]] = ()) -> NoClaim:
+    def claim(self, federation: Terms, facts: Sequence[Mapping[str, float]] = ()) -> NoClaim:
         """None of its own: it adds no noise. It leaves alone what a defence behind it promises."""
         return NoClaim(
             "it rescales updates and adds no noise", "put global-dp or intermediaries behind it: their promise stands"

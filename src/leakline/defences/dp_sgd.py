@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
-from leakline.defences.base import Defence, Loss
+from leakline.bench.training import Plan
+from leakline.data.base import Client, Data
+from leakline.defences.base import Defence, Loss, Terms, splitter
 from leakline.errors import StackError
 from leakline.mechanisms import add_gaussian
-from leakline.mechanisms.per_example import clipped_sum, refuse_coupled
+from leakline.mechanisms.independence import refuse_layers
+from leakline.mechanisms.per_example import clipped_sum, path_of
 from leakline.messages import Turn, Update
 from leakline.privacy import Adjacency, Claim, Gaussian, NoClaim, Seat, Unit
 
-if TYPE_CHECKING:
-    from leakline.bench.training import Plan
-    from leakline.federation import Federation
-
 BLOCK = 65_536
 """Noise is added to so many values at a time: its float64 then stays in the cache and takes no memory to speak of."""
+
+SAMPLE = 8
+"""Before training so many records of the lowest and of the highest labels are tried, and of the largest client."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +56,24 @@ class DpSgd(Defence):
         if not 0 <= self.rate <= 1:
             raise ValueError(f"rate must lie in [0, 1]: {self.rate}")
 
-    def check(self, federation: Federation) -> None:
-        """Refuse, before training, a model in which examples of a batch mix."""
-        refuse_coupled(federation.bench().model)
+    @property
+    def loudness(self) -> float:
+        """The noise multiplier."""
+        return self.noise_multiplier
+
+    def unsampled(self) -> DpSgd:
+        """With the batches of the plan."""
+        return replace(self, rate=0.0)
+
+    def check(self, federation: Terms) -> None:
+        """Refuse, before training, a model or a loss in which the records of the task mix."""
+        bench = federation.bench()
+        records = _assorted(federation.task.clients)
+        if records is None:
+            refuse_layers(bench.model)
+            return
+        rows = slice(0, len(records))
+        path_of(bench.model.train(), bench.loss, bench.inputs(records, rows), bench.targets(records, rows))
 
     def batches(self, examples: int, plan: Plan, turn: Turn) -> Iterator[Tensor] | None:
         """Poisson batches, some of them perhaps empty; or None: as the plan has them."""
@@ -104,7 +120,7 @@ class DpSgd(Defence):
             vector[update.delta.layout.slices[name]] = 0.0
         return bare.with_delta(vector)
 
-    def claim(self, federation: Federation, facts: Sequence[Mapping[str, float]] = ()) -> Claim | NoClaim:
+    def claim(self, federation: Terms, facts: Sequence[Mapping[str, float]] = ()) -> Claim | NoClaim:
         """Record-level against the server, and so against everybody; never client-level."""
         if self.noise_multiplier == 0:
             return NoClaim("no noise is added (noise multiplier 0)", "set noise_multiplier above 0")
@@ -141,12 +157,27 @@ class DpSgd(Defence):
         )
 
     @staticmethod
-    def _passes(federation: Federation) -> int:
+    def _passes(federation: Terms) -> int:
         """How many steps of a round one record takes part in under shuffling: one for each epoch that is begun."""
         plan = federation.plan
-        if not plan.max_steps or any(type(d).split is not Defence.split for d in federation.defences):
+        if not plan.max_steps or splitter(federation):
             return plan.epochs
         held = [client for client in federation.task.clients if len(client.train)]
         epochs = [replace(federation.plan_of(c.name), epochs=1, max_steps=0).steps_of(len(c.train)) for c in held]
         shortest = min(epochs, default=1)
         return min(plan.epochs, -(-plan.max_steps // shortest))
+
+
+def _assorted(clients: Sequence[Client]) -> Data | None:
+    """A few records, one for each label first, then those of the largest client; None where nobody holds any."""
+    held = sorted((client.train for client in clients if len(client.train)), key=len, reverse=True)
+    if not held:
+        return None
+    by_label: dict[int, Data] = {}
+    for data in held:
+        labels = data.labels()
+        for label in set(labels.tolist()) - by_label.keys():
+            by_label[label] = data.take((labels == label).nonzero()[0][:1])
+    kinds = [by_label[label] for label in sorted(by_label)]
+    few = [*kinds[:SAMPLE], *kinds[SAMPLE:][-SAMPLE:], held[0].take(range(len(held[0]))[:SAMPLE])]
+    return Data(torch.cat([data.x for data in few]), torch.cat([data.y for data in few]))

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from leakline.defences.base import Defence
+from leakline.defences.base import Defence, Terms
 from leakline.mechanisms import add_gaussian
 from leakline.messages import Turn, Update
 from leakline.privacy import NoClaim
-
-if TYPE_CHECKING:
-    from leakline.federation import Federation
 
 
 @dataclass(frozen=True)
@@ -33,11 +29,16 @@ class GaussianNoise(Defence):
         if not self.std >= 0:
             raise ValueError(f"std must not be negative: {self.std}")
 
+    @property
+    def loudness(self) -> float:
+        """The standard deviation."""
+        return self.std
+
     def release(self, update: Update, turn: Turn) -> Update:
         """Add the noise."""
         return update.with_delta(add_gaussian(update.delta.vector, self.std, turn.noise()))
 
-    def claim(self, federation: Federation, facts: Sequence[Mapping[str, float]] = ()) -> NoClaim:
+    def claim(self, federation: Terms, facts: Sequence[Mapping[str, float]] = ()) -> NoClaim:
         """None: an update may be as large as it likes, so no amount of noise hides it."""
         return NoClaim(
             f"N(0, {self.std:g}^2) on updates without a bound: one client may move its own by any amount",

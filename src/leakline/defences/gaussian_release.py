@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
-from leakline.defences.base import Defence
+from leakline.defences.base import Defence, Terms, splitter
 from leakline.mechanisms import add_gaussian, clip_norm
 from leakline.messages import Turn, Update
 from leakline.privacy import Adjacency, Claim, Gaussian, NoClaim, Seat, Unit
-
-if TYPE_CHECKING:
-    from leakline.federation import Federation
 
 
 @dataclass(frozen=True)
@@ -35,22 +31,26 @@ class GaussianRelease(Defence):
         if not self.clip > 0:
             raise ValueError(f"clip must be positive: {self.clip}")
 
+    @property
+    def loudness(self) -> float:
+        """The noise multiplier."""
+        return self.noise_multiplier
+
     def release(self, update: Update, turn: Turn) -> Update:
         """Clip, then add noise to every entry, buffers included."""
         std = self.noise_multiplier * self.clip
         noised = add_gaussian(clip_norm(update.delta.vector, self.clip), std, turn.noise())
         return replace(update, metrics={}).with_delta(noised)
 
-    def claim(self, federation: Federation, facts: Sequence[Mapping[str, float]] = ()) -> Claim | NoClaim:
+    def claim(self, federation: Terms, facts: Sequence[Mapping[str, float]] = ()) -> Claim | NoClaim:
         """Client-level against the server; sampling clients hides nothing from it, so nothing is amplified."""
         if self.noise_multiplier == 0:
             return NoClaim("no noise is added (noise multiplier 0)", "set noise_multiplier above 0")
-        for other in federation.defences:
-            if type(other).split is not Defence.split:
-                return NoClaim(
-                    f"{type(other).__name__} makes a client send several reports a round",
-                    f"every single report has mu = {2 / self.noise_multiplier:.3g}",
-                )
+        if other := splitter(federation):
+            return NoClaim(
+                f"{other} makes a client send several reports a round",
+                f"every single report has mu = {2 / self.noise_multiplier:.3g}",
+            )
         return Claim(
             unit=Unit.CLIENT,
             adjacency=Adjacency.REPLACE_ONE,

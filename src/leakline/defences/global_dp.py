@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
 
-from leakline.defences.base import Defence, Promises, Stage
+from leakline.defences.base import Defence, Promises, Stage, Terms
 from leakline.mechanisms import add_gaussian, clip_norm, norm_of
 from leakline.messages import Receipt, Turn, Update
 from leakline.privacy import Adjacency, Claim, Gaussian, NoClaim, Seat, Unit
-from leakline.strategies import SGD, Mean, Median, Nova, TrimmedMean
+from leakline.strategies.combine import EVEN
 from leakline.weights import Layout, Weights
-
-if TYPE_CHECKING:
-    from leakline.federation import Federation
 
 
 @dataclass(frozen=True)
@@ -43,6 +40,11 @@ class GlobalDP(Defence):
         if not self.clip > 0:
             raise ValueError(f"clip must be positive: {self.clip}")
 
+    @property
+    def loudness(self) -> float:
+        """The noise multiplier."""
+        return self.noise_multiplier
+
     def admit(self, updates: Iterator[Update], turn: Turn) -> Iterator[Update]:
         """Clip each update as it arrives."""
         for update in updates:
@@ -57,7 +59,7 @@ class GlobalDP(Defence):
         turn.facts["noise_std"] = std
         return change.like(self._covered(change, lambda v: add_gaussian(v, std, turn.noise())))
 
-    def claim(self, federation: Federation, facts: Sequence[Mapping[str, float]] = ()) -> Promises:
+    def claim(self, federation: Terms, facts: Sequence[Mapping[str, float]] = ()) -> Promises:
         """Client-level, against everybody who sees the published models; the server is trusted."""
         if self.noise_multiplier == 0:
             return NoClaim("no noise is added (noise multiplier 0)", "set noise_multiplier above 0")
@@ -83,18 +85,19 @@ def parameters(layout: Layout) -> int:
     return sum(entry.size for entry in layout.entries if not entry.buffer)
 
 
-def client_level(mu: float, federation: Federation, unit: Unit = Unit.CLIENT, more: Sequence[str] = ()) -> Claim:
+def client_level(mu: float, federation: Terms, unit: Unit = Unit.CLIENT, more: Sequence[str] = ()) -> Claim:
     """The claim of a Gaussian release per round of something that one client moves by mu standard deviations.
 
     For a sub-client no sampling is counted: its client's other parts come and go with it, and may show that it came.
     """
-    rate = federation.participation if federation.sampling == "poisson" and unit is Unit.CLIENT else 1.0
+    cohort = federation.cohort
+    rate = cohort.participation if cohort.sampling == "poisson" and unit is Unit.CLIENT else 1.0
     assumptions = [
         "the server is trusted: it sees every update before the noise",
         "the number of clients in a round may be known",
         *more,
     ]
-    if federation.sampling == "fixed":
+    if cohort.sampling == "fixed":
         assumptions.append("cohorts of fixed size: no amplification by sampling is claimed")
     if federation.strategy.warm_start:
         assumptions.append("the server's own validation data, used for the initial model, are not covered")
@@ -111,35 +114,23 @@ def client_level(mu: float, federation: Federation, unit: Unit = Unit.CLIENT, mo
     )
 
 
-def unbounded(defence: GlobalDP, federation: Federation) -> NoClaim | None:
+def unbounded(defence: GlobalDP, federation: Terms) -> NoClaim | None:
     """Why one client may move the published value by more than C / n, or None (facts of paper 000, trap 4)."""
     combine, optimiser = federation.strategy.combine, federation.strategy.optimiser
-    if not combine.even:
-        if isinstance(combine, Mean):
-            return NoClaim(
-                "the mean is weighted by examples: a client's influence is C times its share, which exceeds C/n",
-                'set weighting = "even" on the strategy',
-            )
-        reasons = {
-            Median: "one client can move a median by as much as C, whatever n is",
-            TrimmedMean: "one client can move a trimmed mean by more than C/n",
-            Nova: "FedNova rescales each update by its step count after the clip",
-        }
-        return NoClaim(
-            reasons.get(
-                type(combine),
-                f"the influence of one client under {type(combine).__name__} is not bounded by C/n",
-            ),
-            "use an even mean",
-        )
+    n = federation.expected()
+    moved = combine.influence(defence.clip, n)
+    if isinstance(moved, NoClaim):
+        return moved
+    if moved > defence.clip / n:
+        return NoClaim(f"one client moves {type(combine).__name__} by {moved * n / defence.clip:.3g} C/n", EVEN)
     if defence.at == "model" and not optimiser.stateless:
         return NoClaim(
             "noise after a stateful server optimiser: un-noised averages stay in its state and enter later rounds",
             'set at = "aggregate" to add the noise before the optimiser',
         )
-    if defence.at == "model" and isinstance(optimiser, SGD) and optimiser.learning_rate > 1:
+    if defence.at == "model" and optimiser.gain > 1:
         return NoClaim(
-            f"noise after a server step of size {optimiser.learning_rate}, which scales a client's influence up",
+            f"noise after a server step of size {optimiser.gain}, which scales a client's influence up",
             'set at = "aggregate"',
         )
     if defence.buffers == "clear" and federation.wire.buffers:
@@ -147,20 +138,25 @@ def unbounded(defence: GlobalDP, federation: Federation) -> NoClaim | None:
             f"BatchNorm statistics leave un-noised ({federation.wire.buffers[0]}, ...)",
             'set buffers = "covered", or keep them at home with fedbn',
         )
-    place = federation.defences.index(defence)
-    for other in federation.defences[:place] + federation.defences[place + 1 :]:
-        if type(other).split is not Defence.split:
+    return _disturbed(defence, federation.defences)
+
+
+def _disturbed(defence: GlobalDP, stack: tuple[Defence, ...]) -> NoClaim | None:
+    """Why another defence of the stack undoes the clip or goes round the noise, or None."""
+    place = stack.index(defence)
+    for other in stack[:place] + stack[place + 1 :]:
+        if "split" in other.hooks:
             return NoClaim(
                 f"{type(other).__name__} makes a client send several updates a round, each clipped by itself",
                 f"leave {type(defence).__name__} out: {type(other).__name__} clips and adds noise",
             )
-        if defence.at == "model" and other.at == "aggregate" and type(other).publish is not Defence.publish:
+        if defence.at == "model" and other.at == "aggregate" and "publish" in other.hooks:
             return NoClaim(
                 f"{type(other).__name__} sees the combined change before the noise and may carry it into later rounds",
                 'set at = "aggregate", and put it first in the stack',
             )
-    for other in federation.defences[place + 1 :]:
-        if type(other).admit is not Defence.admit:
+    for other in stack[place + 1 :]:
+        if "admit" in other.hooks:
             return NoClaim(
                 f"{type(other).__name__} changes the updates after they were clipped",
                 f"put {type(defence).__name__} last in the stack",

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from leakline.defences.personal_layers import FedBN, _Personal, layers_of, matching
+from leakline.defences.base import Terms
+from leakline.defences.personal_layers import FedBN, _Personal, matching
 from leakline.errors import StackError
 from leakline.privacy import NoClaim
 from leakline.weights import Layout
-
-if TYPE_CHECKING:
-    from leakline.federation import Federation
 
 BATCH_NORM = "batch-norm"
 
@@ -49,7 +46,7 @@ class HideLayers(_Personal):
 
     def kept(self, layout: Layout) -> frozenset[str]:
         """The entries that the server is not shown."""
-        layers = layers_of(layout)
+        layers = layout.layers
         count = self.first or self.last
         if count >= len(layers):
             raise StackError(
@@ -65,7 +62,7 @@ class HideLayers(_Personal):
         found = matching(layout, patterns, "layers", "hide-layers")
         return found | FedBN().kept(layout) if BATCH_NORM in self.layers else found
 
-    def claim(self, federation: Federation, facts: Sequence[Mapping[str, float]] = ()) -> NoClaim:
+    def claim(self, federation: Terms, facts: Sequence[Mapping[str, float]] = ()) -> NoClaim:
         """None: an attack is made harder by an amount that nobody can bound."""
         hidden = federation.layout.size - federation.wire.size
         return NoClaim(

@@ -6,12 +6,12 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import torch
 
-from leakline.defences.base import Promises, Stage
+from leakline.defences.base import Promises, Stage, Terms
 from leakline.defences.global_dp import GlobalDP, client_level, unbounded
 from leakline.errors import StackError
 from leakline.mechanisms import (
@@ -32,11 +32,10 @@ from leakline.privacy import NoClaim, Unit
 from leakline.privacy.gdp import gdp_epsilon
 from leakline.weights import Weights
 
-if TYPE_CHECKING:
-    from leakline.federation import Federation
-
 DELTA = 1e-5
 """The delta at which figures beside a `NoClaim` are printed: it has none of its own."""
+PARTS = "parts"
+"""The note that tells clients v."""
 RULES = ("public", "paper", "code")
 
 
@@ -88,7 +87,7 @@ class Intermediaries(GlobalDP):
         if self.bound not in ("fixed", "median"):
             raise ValueError(f'bound must be "fixed" or "median": {self.bound!r}')
 
-    def check(self, federation: Federation) -> None:
+    def check(self, federation: Terms) -> None:
         """Refuse more parts than a client has images for."""
         parts = self._first(federation.expected(), federation.wire.size)
         least = min(federation.task.clients, key=lambda c: len(c.train))
@@ -104,7 +103,7 @@ class Intermediaries(GlobalDP):
                 else f"set {'most' if self.parts == 'public' else 'start'} to {at_most} or less",
             )
 
-    def settled(self, federation: Federation) -> Intermediaries:
+    def settled(self, federation: Terms) -> Intermediaries:
         """With the number that the public rule comes to."""
         if self.parts != "public":
             return self
@@ -124,11 +123,20 @@ class Intermediaries(GlobalDP):
 
     def brief(self, notes: dict[str, float], turn: Turn) -> dict[str, float]:
         """Tell the clients v."""
-        return {**notes, "parts": float(self._asked(turn))}
+        return {**notes, PARTS: float(self._asked(turn))}
+
+    @property
+    def steady(self) -> bool:
+        """Whether v stays as it is."""
+        return self.parts not in ("paper", "code")
+
+    def sends(self, notes: Mapping[str, float]) -> int:
+        """As many as the clients are told to make parts."""
+        return int(notes.get(PARTS, 1))
 
     def split(self, examples: int, order: Order, turn: Turn) -> list[np.ndarray] | None:
         """The rows of each part, the same in every round with this many parts."""
-        parts = max(1, min(int(order.notes.get("parts", 1)), examples // self.smallest))
+        parts = max(1, min(self.sends(order.notes), examples // self.smallest))
         if parts == 1:
             return None
         return deal(examples, parts, replace(turn, round=-1).stream(f"split/{parts}").numpy())
@@ -182,7 +190,7 @@ class Intermediaries(GlobalDP):
         rule = paper_parts if self.parts == "paper" else code_parts
         return max(1, min(rule(parts, len(held), ratio), self.most, min(held.values()) // self.smallest))
 
-    def claim(self, federation: Federation, facts: Sequence[Mapping[str, float]] = ()) -> Promises:
+    def claim(self, federation: Terms, facts: Sequence[Mapping[str, float]] = ()) -> Promises:
         """Two promises, for a client and for a sub-client; none where v or C is taken from un-noised updates."""
         if self.noise_multiplier == 0:
             return NoClaim("no noise is added (noise multiplier 0)", "set noise_multiplier above 0")
@@ -203,7 +211,7 @@ class Intermediaries(GlobalDP):
             client_level(1 / z, federation, Unit.SUB_CLIENT, [deal]),
         )
 
-    def _instead(self, federation: Federation, facts: Sequence[Mapping[str, float]]) -> str:
+    def _instead(self, federation: Terms, facts: Sequence[Mapping[str, float]]) -> str:
         """What would be promised for each unit if v and C had been public."""
         z, rounds = self.noise_multiplier, federation.rounds
         seen = [f["parts"] for f in facts if "parts" in f]

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
 
-from leakline.defences.base import Defence
+from leakline.defences.base import Defence, Law, Terms, splitter
 from leakline.mechanisms.sphere import printed_scale, project_ball, sphere_report, unbiased_scale
 from leakline.messages import Receipt, Turn, Update
 from leakline.privacy import Adjacency, Claim, NoClaim, Pure, Seat, Unit
 from leakline.weights import Weights
-
-if TYPE_CHECKING:
-    from leakline.federation import Federation
 
 
 @dataclass(frozen=True)
@@ -44,6 +41,16 @@ class LdpSgd(Defence):
         if not self.radius >= 0:
             raise ValueError(f"radius must not be negative: {self.radius}")
 
+    @property
+    def hooks(self) -> tuple[str, ...]:
+        """Without a ball, its server is a plain one."""
+        return tuple(hook for hook in super().hooks if self.radius or hook != "publish")
+
+    @property
+    def law(self) -> Law:
+        """A random direction: see `leakline.mechanisms.sphere`."""
+        return self
+
     def release(self, update: Update, turn: Turn) -> Update:
         """Report a scaled random direction in place of the update."""
         change = update.delta.vector
@@ -64,7 +71,7 @@ class LdpSgd(Defence):
         scale = unbiased_scale if self.reading == "sound" else printed_scale
         return scale(size, self.clip, self.epsilon)
 
-    def claim(self, federation: Federation, facts: Sequence[Mapping[str, float]] = ()) -> Claim | NoClaim:
+    def claim(self, federation: Terms, facts: Sequence[Mapping[str, float]] = ()) -> Claim | NoClaim:
         """Pure epsilon per report, against the server itself; a client's reports add up."""
         steps = most_steps(federation)
         assumptions = ["a client sends one report a round; its reports compose: rounds x epsilon"]
@@ -73,12 +80,10 @@ class LdpSgd(Defence):
                 f"up to {steps} local steps: what is reported is the whole local update, not one gradient as in "
                 "LDP-SGD (the promise holds for it too; set max_steps = 1 for the paper's algorithm)"
             )
-        for other in federation.defences:
-            if type(other).split is not Defence.split:
-                return NoClaim(
-                    f"{type(other).__name__} makes a client send several reports a round",
-                    f"every single report is {self.epsilon:g}-DP",
-                )
+        if other := splitter(federation):
+            return NoClaim(
+                f"{other} makes a client send several reports a round", f"every single report is {self.epsilon:g}-DP"
+            )
         return Claim(
             unit=Unit.REPORT,
             adjacency=Adjacency.REPLACE_ONE,
@@ -89,7 +94,7 @@ class LdpSgd(Defence):
         )
 
 
-def most_steps(federation: Federation) -> int:
+def most_steps(federation: Terms) -> int:
     """The largest number of local steps that a client takes in a round."""
     held = [client for client in federation.task.clients if len(client.train)]
     return max((federation.plan_of(c.name).steps_of(len(c.train)) for c in held), default=1)

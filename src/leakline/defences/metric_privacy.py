@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from leakline.defences.base import Promises, Stage
+from leakline.defences.base import Promises, Stage, Terms
 from leakline.defences.global_dp import GlobalDP, client_level, unbounded
 from leakline.errors import ClientLost, StackError
 from leakline.mechanisms import add_gaussian, metric_std, spread
@@ -15,9 +15,6 @@ from leakline.messages import Receipt, Turn, Update
 from leakline.privacy import NoClaim
 from leakline.privacy.gdp import gdp_epsilon
 from leakline.weights import Layout, Weights
-
-if TYPE_CHECKING:
-    from leakline.federation import Federation
 
 ROUNDING = 1e-6
 """Clients closer to each other than this share of their updates' own length differ by float32 rounding only."""
@@ -57,7 +54,7 @@ class MetricPrivacy(GlobalDP):
             raise ValueError(f'distance must be "measured" or a positive number: {self.distance!r}')
         object.__setattr__(self, "at", "model" if self.reading == "paper" else "aggregate")
 
-    def check(self, federation: Federation) -> None:
+    def check(self, federation: Terms) -> None:
         """Refuse clients that hold the same examples: nothing but chance would lie between them."""
         held = {client.train.fingerprint() for client in federation.task.clients}
         if self.distance == "measured" and len(held) == 1:
@@ -96,7 +93,7 @@ class MetricPrivacy(GlobalDP):
         turn.facts.update(noise_std=std, distance=distance)
         return change.like(self._covered(change, lambda v: add_gaussian(v, std, turn.noise())))
 
-    def claim(self, federation: Federation, facts: Sequence[Mapping[str, float]] = ()) -> Promises:
+    def claim(self, federation: Terms, facts: Sequence[Mapping[str, float]] = ()) -> Promises:
         """None for a measured distance, and what holds instead; global DP's for a public constant."""
         if self.noise_multiplier == 0:
             return NoClaim("no noise is added (noise multiplier 0)", "set noise_multiplier above 0")
@@ -120,7 +117,7 @@ class MetricPrivacy(GlobalDP):
         """
         return 2 * self.clip / math.sqrt(max(len(self._compared(layout).entries), 1))
 
-    def _instead(self, federation: Federation, facts: Sequence[Mapping[str, float]]) -> str:
+    def _instead(self, federation: Terms, facts: Sequence[Mapping[str, float]]) -> str:
         """Per-round metric privacy in its Gaussian form, and global DP's figure for the same z."""
         z, n, rounds = self.noise_multiplier, federation.expected(), federation.rounds
         measured = [f["distance"] for f in facts if "distance" in f]

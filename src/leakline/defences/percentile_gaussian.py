@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
 
-from leakline.defences.base import Defence
+from leakline.defences.base import Defence, Terms
 from leakline.mechanisms import add_gaussian
 from leakline.messages import Turn, Update
 from leakline.privacy import Claim, NoClaim
-
-if TYPE_CHECKING:
-    from leakline.federation import Federation
 
 
 @dataclass(frozen=True)
@@ -40,6 +37,11 @@ class PercentileGaussian(Defence):
         if not 0 <= self.percentile <= 100:
             raise ValueError(f"percentile must lie in [0, 100]: {self.percentile}")
 
+    @property
+    def loudness(self) -> float:
+        """Sigma0."""
+        return self.sigma0
+
     def release(self, update: Update, turn: Turn) -> Update:
         """Add noise in proportion to the update."""
         parameters = sum(e.size for e in update.delta.layout.entries if not e.buffer or self.buffers == "in")
@@ -48,7 +50,7 @@ class PercentileGaussian(Defence):
         turn.facts["percentile_std"] = std
         return update.with_delta(torch.cat([add_gaussian(covered, std, turn.noise()), rest]))
 
-    def claim(self, federation: Federation, facts: Sequence[Mapping[str, float]] = ()) -> Claim | NoClaim:
+    def claim(self, federation: Terms, facts: Sequence[Mapping[str, float]] = ()) -> Claim | NoClaim:
         """None: sensitivity and noise both follow the data."""
         return NoClaim(
             "nothing bounds an update, and the noise follows the update's own size",

@@ -5,26 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
 
-from leakline.defences.base import Defence
+from leakline.defences.base import Defence, Terms
 from leakline.errors import StackError
 from leakline.privacy import NoClaim
 from leakline.weights import Layout
-
-if TYPE_CHECKING:
-    from leakline.federation import Federation
 
 
 class _Personal(Defence):
     """What FedPer and FedBN have in common: a check, and no promise."""
 
-    def check(self, federation: Federation) -> None:
+    def check(self, federation: Terms) -> None:
         """Refuse, before training, a choice of layers that keeps nothing or everything."""
         self.kept(federation.layout)
         _ = federation.wire
 
-    def claim(self, federation: Federation, facts: Sequence[Mapping[str, float]] = ()) -> NoClaim:
+    def claim(self, federation: Terms, facts: Sequence[Mapping[str, float]] = ()) -> NoClaim:
         """None: fewer values are sent, and nothing bounds what those tell."""
         stays = federation.layout.size - federation.wire.size
         return NoClaim(
@@ -61,7 +57,7 @@ class FedPer(_Personal):
 
     def kept(self, layout: Layout) -> frozenset[str]:
         """The entries that stay at home."""
-        layers = layers_of(layout)
+        layers = layout.layers
         shown = ", ".join(layers)
         if self.last >= len(layers):
             raise StackError(
@@ -87,7 +83,7 @@ class FedBN(_Personal):
         """Every entry of every layer that keeps running statistics."""
         normal = {
             layer: names
-            for layer, names in layers_of(layout).items()
+            for layer, names in layout.layers.items()
             if any(name.rpartition(".")[2] == "running_mean" for name in names)
         }
         if not normal:
@@ -99,18 +95,9 @@ class FedBN(_Personal):
         return frozenset(name for names in normal.values() for name in names)
 
 
-def layers_of(layout: Layout) -> dict[str, tuple[str, ...]]:
-    """Entries by layer, in the order of the model: "conv1" -> ("conv1.weight", "conv1.bias")."""
-    found: dict[str, tuple[str, ...]] = {}
-    for entry in layout.entries:
-        layer = entry.name.rpartition(".")[0] or entry.name
-        found[layer] = (*found.get(layer, ()), entry.name)
-    return found
-
-
 def matching(layout: Layout, patterns: Sequence[str], setting: str, defence: str) -> frozenset[str]:
     """The entries that patterns name, themselves or by their layer; refuses a pattern without a match, or all."""
-    layers = layers_of(layout)
+    layers = layout.layers
     shown = ", ".join(layers)
     found: set[str] = set()
     for pattern in patterns:

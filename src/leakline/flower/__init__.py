@@ -3,6 +3,18 @@
 `FlowerTransport` carries orders and updates, `client_app` and `server_app` are the two halves of a Flower app.
 For an app that is there already: `record` and `record_mod` write its rounds down, `as_strategy` and `as_mod` put
 defences into it (`rows` lets one of them deal a client's examples into parts).
+
+What is where:
+
+    apps, app_files   the two halves of a study's app, and the four files that `flwr run` takes
+    transport/        leakline's own loop over Flower: wire (bytes), exchange (orders and updates), turns, holdings and
+                      shelf (a node: its turn, its data, its memory), place and serving (the server), shares (data cut
+                      for nodes), submit and drive (the command that hands a study over)
+    wrap/             defences around somebody's own app: strategy (server), mod (client), sides (who does what),
+                      bridge (records to weights and back), around (a strategy in a strategy)
+    recorder          the rounds of somebody's own app, written down as a recording
+    trial/            a SuperLink and SuperNodes on this machine, with certificates
+    processes         Flower's programs as child processes, for transport/ and trial/
 """
 
 from __future__ import annotations

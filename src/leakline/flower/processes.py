@@ -47,10 +47,10 @@ def environment(home: Path) -> dict[str, str]:
 
 def program(name: str) -> str:
     """The full path of one of Flower's programs."""
-    found = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
-    if found is None:
+    path = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
+    if path is None:
         raise RuntimeMissing(f"{name} is not installed", "Flower", 'pip install "leakline[flower]"')
-    return found
+    return path
 
 
 def start(
@@ -100,11 +100,11 @@ def tree(pid: int) -> dict[int, str]:
         for line in _ps("-A -o pid=,ppid=").splitlines():
             child, parent = line.split()
             parents[int(child)] = int(parent)
-    found, fresh = {pid}, {pid}
+    family, fresh = {pid}, {pid}
     while fresh:
-        fresh = {child for child, parent in parents.items() if parent in fresh} - found
-        found |= fresh
-    return {one: day for one in found if (day := born(one))}
+        fresh = {child for child, parent in parents.items() if parent in fresh} - family
+        family |= fresh
+    return {member: day for member in family if (day := born(member))}
 
 
 def _ps(options: str) -> str:
@@ -138,9 +138,9 @@ def reap(pids: Sequence[int] | Mapping[int, str]) -> None:
 
 def free_port() -> int:
     """A port of the loopback address that nobody uses."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def healthy(address: str, certificate: Path | None = None) -> bool:
@@ -166,14 +166,14 @@ def flwr(arguments: Sequence[str], env: Mapping[str, str], timeout: float = 120.
     except subprocess.TimeoutExpired as error:
         raise LeaklineError(f"flwr {arguments[0]} gave no answer within {timeout:.0f} s", "Flower") from error
     try:
-        said = json.loads(done.stdout[done.stdout.index("{") :])
+        answer = json.loads(done.stdout[done.stdout.index("{") :])
     except ValueError:
-        said = {}
-    if done.returncode != 0 or not said.get("success"):
-        lines = (said.get("error-message") or done.stderr or done.stdout).strip().splitlines()
+        answer = {}
+    if done.returncode != 0 or not answer.get("success"):
+        lines = (answer.get("error-message") or done.stderr or done.stdout).strip().splitlines()
         raise LeaklineError(
             f"flwr {arguments[0]} failed: {lines[-1] if lines else f'exit code {done.returncode}'}"[:300],
             "Flower",
             "is the SuperLink there, and is its certificate the one given?",
         )
-    return dict(said)
+    return dict(answer)

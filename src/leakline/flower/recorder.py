@@ -20,11 +20,11 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
 from leakline.bench.training import Plan
-from leakline.data.names import printable
 from leakline.errors import LeaklineError
 from leakline.flower.wrap.around import Around
 from leakline.flower.wrap.bridge import EXAMPLES, Bridge, finite_figures, model_arrays, node_name
 from leakline.messages import Dropped, Round, Update
+from leakline.names import printable
 from leakline.recordings.recording import Recorder
 from leakline.runtimes.client import reason_of
 from leakline.weights import Weights
@@ -97,10 +97,10 @@ class Recorded(Around):
             return (), ()
         key = getattr(self.strategy, "weighted_by_key", EXAMPLES)
         ordered = sorted(replies, key=lambda r: r.metadata.src_node_id)
-        found = [read_reply(self.bridge, reply, self.sent, key) for reply in ordered]
+        answers = [read_reply(self.bridge, reply, self.sent, key) for reply in ordered]
         here = {reply.metadata.src_node_id for reply in replies}
-        found += [Dropped(node_name(n), "no reply came in time") for n in self.asked if n not in here]
-        return tuple(u for u in found if isinstance(u, Update)), tuple(d for d in found if isinstance(d, Dropped))
+        answers += [Dropped(node_name(n), "no reply came in time") for n in self.asked if n not in here]
+        return tuple(u for u in answers if isinstance(u, Update)), tuple(d for d in answers if isinstance(d, Dropped))
 
     def summary(self) -> None:
         """Say what is recorded, and what the wrapped strategy is."""
@@ -135,8 +135,8 @@ def record_mod(
         client = node_name(context.node_id) if name is None else name(context)
         recorder = _recorder(Path(to) / client, asked, None, most_mb, plan, "client")
         recorder.run = str(message.metadata.run_id)
-        found = read_reply(bridge, reply, sent, EXAMPLES, client)
-        updates, dropped = ((found,), ()) if isinstance(found, Update) else ((), (found,))
+        answer = read_reply(bridge, reply, sent, EXAMPLES, client)
+        updates, dropped = ((answer,), ()) if isinstance(answer, Update) else ((), (answer,))
         line = len(recorder_lines(recorder)) + 1 if index is None else index
         recorder.open(bridge.layout, bridge.left_out)
         _keep(recorder, Round(line, sent, updates, tuple(u.client for u in updates), dropped, sent), result=False)
@@ -152,8 +152,8 @@ def read_reply(
     client = client or node_name(reply.metadata.src_node_id)
     if reply.has_error():
         # An error's text may hold paths, and paths may name people.
-        said = reason_of(RuntimeError(reply.error.reason or f"error {reply.error.code}"))
-        return Dropped(client, printable(said.replace("raised RuntimeError:", "raised", 1), 200))
+        reason = reason_of(RuntimeError(reply.error.reason or f"error {reply.error.code}"))
+        return Dropped(client, printable(reason.replace("raised RuntimeError:", "raised", 1), 200))
     return bridge.update(reply.content, sent, client, key, several=several)
 
 

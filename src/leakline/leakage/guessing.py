@@ -24,6 +24,9 @@ QUOTED_FPRS = (0.01, 0.1)
 CURVE_FPRS = (0.001, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
 """Where a ROC is kept, so that it can be drawn when the scores are gone."""
 
+FEWEST_TO_TELL = math.ceil(math.log(0.025) / math.log(0.5))
+"""Fewest ones, and zeros, whose AUC of 1 excludes 1/2 at 95 %: 0.025^(1/n) > 1/2."""
+
 
 @dataclass(frozen=True, eq=False)
 class Roc:

@@ -55,7 +55,7 @@ class _Side:
         def rejecting(rows: npt.NDArray[np.intp], parameter: float) -> npt.NDArray[np.intp]:
             a, b = self.x[rows, None], self.m - self.x[rows, None] + 1
             p = betainc(a, b, curve(parameter, u[rows])) @ chance
-            return rows[p <= alpha * share[rows]]
+            return np.asarray(rows[p <= alpha * share[rows]])
 
         left = rejecting(np.flatnonzero(self.x), 0.0)
         if not len(left):

@@ -1,20 +1,26 @@
 """Bookkeeping: one ordinary forward and backward pass that notes what each layer took in and what came back.
 
-Weights ask for no gradient during the pass, so autograd forms none of its own; what they would have been is worked
-out from the books, layer by layer, as soon as a layer's last use has come back. What is noted is then let go.
+Within their layer weights ask for no gradient, so autograd forms none of its own; what they would have been is worked
+out from the books, layer by layer, as soon as a layer's last use has come back. What is noted is then let go. A weight
+that is used past its layer does get a gradient, in every pass, and then the books are not complete.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from leakline.errors import StackError
-from leakline.mechanisms.layer_gradients import Share, Use, rule_for
+from leakline.mechanisms.layer_gradients import Rule, Share, Use, least, rule_for
+
+Shares = list[tuple[nn.Module, Share]]
+"""Layers, and each one's share in the examples' gradients."""
 
 
 def owners(model: nn.Module) -> list[nn.Module]:
@@ -24,17 +30,32 @@ def owners(model: nn.Module) -> list[nn.Module]:
 
 def shares_of(
     model: nn.Module, loss: Callable[[Tensor, Tensor], Tensor], x: Tensor, y: Tensor
-) -> tuple[list[tuple[nn.Module, Share]], Tensor] | None:
-    """Every layer's share in the examples' gradients, and the loss; None if a use's gradient never came back.
+) -> tuple[Shares, Tensor] | None:
+    """Every layer's share in the examples' gradients, and the loss; None if the books are not complete.
+
+    They are not where a trained parameter belongs to no layer with a rule, or to two; where a layer is called with
+    something else than one input, the example first, or is not called; where a use's gradient never comes back; and
+    where a weight is used past its layer: then a gradient reaches it, which is not in the books.
 
     The loss is a mean: an example's own gradient is len(x) times what comes back to it.
     """
+    layers = [(layer, rule_for(layer)) for layer in owners(model)]
+    trained = [p for layer, _ in layers for p in layer.parameters(recurse=False) if p.requires_grad]
+    if len({id(p) for p in trained}) != len(trained):
+        return None
+    books = [_Book(layer, rule, len(x)) for layer, rule in layers if rule is not None]
+    if len(books) != len(layers):
+        return None
     root = torch.zeros((), requires_grad=True)
-    with _books(model, root) as books:
+    with _open(model, books, root):
         value = loss(model(x), y)
-        value.backward(torch.full_like(value, len(x)))  # type: ignore[no-untyped-call]
+        if not value.requires_grad:
+            return None
+        scale = torch.full_like(value, len(x))
+        _, *strays = torch.autograd.grad(value, [root, *trained], scale, allow_unused=True)
     shares = [(book.layer, book.share) for book in books if book.share is not None]
-    return (shares, value.detach()) if len(shares) == len(books) else None
+    complete = len(shares) == len(books) and all(stray is None for stray in strays)
+    return (shares, value.detach()) if complete else None
 
 
 class _Tap(torch.autograd.Function):
@@ -67,10 +88,26 @@ def _tap(output: Tensor, root: Tensor, take: Callable[[Tensor], None]) -> Tensor
 class _Book:
     """What one layer took in and what came back, until every use is in; then its share."""
 
-    def __init__(self, layer: nn.Module, wants: frozenset[str]) -> None:
-        self.layer, self.wants = layer, wants
+    def __init__(self, layer: nn.Module, rule: Rule, examples: int) -> None:
+        self.layer, self.rule, self.examples = layer, rule, examples
+        self.trained = {n: p for n, p in layer.named_parameters(recurse=False) if p.requires_grad}
         self.calls, self.taken, self.uses = 0, 0, list[Use]()
         self.share: Share | None = None
+
+    def begin(self, *_: Any) -> None:
+        """Within the layer its weights ask for no gradient: the books have it. Elsewhere they do, and it shows."""
+        for parameter in self.trained.values():
+            parameter.requires_grad_(False)
+
+    def end(self, layer: nn.Module, given: tuple[Any, ...], named: dict[str, Any], output: Tensor, root: Tensor) -> Any:
+        """Note a use, unless it is one that the rule does not know: then the book is never closed."""
+        for parameter in self.trained.values():
+            parameter.requires_grad_(True)
+        (x, *more) = (*given, *named.values())
+        if more or x.dim() < least(layer) or len(x) != self.examples or len(output) != self.examples:
+            self.calls += 1
+            return None
+        return _tap(output, root, self.note(x.detach()))
 
     def note(self, x: Tensor) -> Callable[[Tensor], None]:
         """One more use; returns what takes its gradient."""
@@ -94,37 +131,27 @@ class _Book:
     @torch.no_grad()
     def close(self) -> None:
         """Turn what is noted into the share, and forget it."""
-        rule = rule_for(self.layer)
-        assert rule is not None  # whoever asks for books has looked
-        self.share = rule(self.layer, self.uses, self.wants)
+        self.share = self.rule(self.layer, self.uses, frozenset(self.trained))
         self.uses = []
 
 
 @contextmanager
-def _books(model: nn.Module, root: Tensor) -> Iterator[list[_Book]]:
-    """Open a book for every layer; put the model back as it was in the end."""
-    books, hooks = [], []
-    frozen = [p for p in model.parameters() if p.requires_grad]
+def _open(model: nn.Module, books: Sequence[_Book], root: Tensor) -> Iterator[None]:
+    """Have the layers write into their books; put the model back as it was in the end."""
     writing = [m for m in model.modules() if getattr(m, "inplace", False) is True]
-    for layer in owners(model):
-        wants = frozenset(n for n, p in layer.named_parameters(recurse=False) if p.requires_grad)
-        book = _Book(layer, wants)
-        books.append(book)
-
-        def look(layer: nn.Module, given: tuple[Tensor, ...], output: Tensor, book: _Book = book) -> Tensor:
-            return _tap(output, root, book.note(given[0].detach()))
-
-        hooks.append(layer.register_forward_hook(look))
+    hooks: list[RemovableHandle] = []
     try:
-        for parameter in frozen:
-            parameter.requires_grad_(False)
+        for book in books:
+            hooks.append(book.layer.register_forward_pre_hook(book.begin))
+            hooks.append(book.layer.register_forward_hook(partial(book.end, root=root), with_kwargs=True))
         for layer in writing:
             layer.inplace = False  # type: ignore[assignment]
-        yield books
+        yield
     finally:
         for hook in hooks:
             hook.remove()
-        for parameter in frozen:
-            parameter.requires_grad_(True)
+        for book in books:
+            for parameter in book.trained.values():
+                parameter.requires_grad_(True)
         for layer in writing:
             layer.inplace = True  # type: ignore[assignment]

@@ -242,8 +242,25 @@ RULES: dict[type[nn.Module], Rule] = {
 
 
 def rule_for(layer: nn.Module) -> Rule | None:
-    """The rule of a layer, if there is one: a subclass counts unless it computes something else."""
+    """The rule of a layer, if there is one: a subclass counts unless it computes something else.
+
+    Not for a layer with hooks, which may change what goes in and comes out or make the weights anew (pruning, the old
+    weight norm), nor for one with other parameters than a weight and a bias.
+    """
+    if layer._forward_hooks or layer._forward_pre_hooks or "forward" in vars(layer):
+        return None
+    if not {name for name, _ in layer.named_parameters(recurse=False)} <= {"weight", "bias"}:
+        return None
     for kind, rule in RULES.items():
-        if isinstance(layer, kind) and type(layer).forward is kind.forward:
+        same = all(getattr(type(layer), n, None) is getattr(kind, n, None) for n in ("forward", "_conv_forward"))
+        if isinstance(layer, kind) and same:
             return rule
     return None
+
+
+def least(layer: nn.Module) -> int:
+    """How many dimensions a batch must have for a layer not to take it for a single example."""
+    if isinstance(layer, nn.LayerNorm):
+        return 1 + len(layer.normalized_shape)
+    spatial = len(getattr(layer, "kernel_size", ()))
+    return 2 + spatial if spatial else 1 if isinstance(layer, nn.Embedding) else 2

@@ -36,7 +36,7 @@ def add_gaussian(change: Tensor, std: float, noise: Noise) -> Tensor:
         return change + noise.normal(change.numel()).to(change.dtype).mul_(std).to(change.device)
     grid = lattice(std, change.numel())
     release = noise.normal(change.numel()).mul_(std / grid).round_()
-    release.add_(change.detach().cpu().double().div_(grid).round_()).mul_(grid)
+    release.add_(change.detach().cpu().double().div(grid).round_()).mul_(grid)  # div: double() may be the input itself
     return release.to(device=change.device, dtype=change.dtype)
 
 

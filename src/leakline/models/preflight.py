@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -146,7 +146,7 @@ def _parameters(model: nn.Module) -> Iterator[Finding]:
 
 
 def _forward(model: nn.Module, shape: tuple[int, ...], classes: int | None, kind: str) -> Iterator[Finding]:
-    trial = copy.deepcopy(model)
+    trial = copy.deepcopy(model, _made_weights(model))
     device = next((parameter.device for parameter in trial.parameters()), torch.device("cpu"))
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         try:
@@ -171,6 +171,12 @@ def _forward(model: nn.Module, shape: tuple[int, ...], classes: int | None, kind
                     f"it cannot train on a batch of one: {error}",
                     "use larger images, GroupNorm, or a batch size that never leaves one example over",
                 )
+
+
+def _made_weights(model: nn.Module) -> dict[int, Any]:
+    """For a copy: weights that a layer makes from parameters (pruning, old weight norm), which torch does not copy."""
+    made = [v for m in model.modules() for v in vars(m).values() if isinstance(v, Tensor) and not v.is_leaf]
+    return {id(tensor): tensor.detach().clone() for tensor in made}
 
 
 def _output(output: object, shape: tuple[int, ...], classes: int | None, kind: str) -> Iterator[Finding]:

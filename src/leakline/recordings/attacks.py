@@ -26,7 +26,7 @@ from leakline.data.guard import npz_names, read_npz
 from leakline.errors import DataError, LeaklineError, StackError
 from leakline.leakage.images import assign, psnr, ssim
 from leakline.messages import Round, Update
-from leakline.readings import Reading
+from leakline.readings import Fact, Reading
 from leakline.recordings.recording import Recording
 from leakline.runtimes.machine import cores
 from leakline.study.describe import describe, key_of
@@ -233,12 +233,13 @@ def _readings(images: Tensor, true: Tensor | None, made: Found, prior: Tensor) -
     classes = made.targets if made.targets.ndim == 1 else made.targets.argmax(1)
     labels = ", ".join(str(int(c)) for c in classes)
     note = f"{made.iterations} iterations; labels found: {labels}"
-    found = [Reading("objective", made.objective, n=len(images), note=note)]
+    about: dict[str, Fact] = {"iterations": made.iterations, "labels": labels}
+    found = [Reading("objective", made.objective, n=len(images), about=about, note=note)]
     if true is None:
         return found
     error, blind = ((a - true).square().mean().sqrt() for a in (images, prior.expand_as(true)))
     pairs = f"{len(images)} images, best pairing; chance: the image that the search starts from"
-    found.append(Reading("rmse", float(error), n=len(images), chance=float(blind), better="higher", note=pairs))
+    found.append(Reading("rmse", float(error), n=len(images), chance=float(blind), note=pairs))
     variant = _variant(images.shape)
     scores: dict[str, Callable[[Tensor], Tensor]] = {"psnr": lambda a: psnr(a, true)}
     if variant is not None:
@@ -246,7 +247,7 @@ def _readings(images: Tensor, true: Tensor | None, made: Found, prior: Tensor) -
     for measure, score in scores.items():
         # Equal images have no finite PSNR.
         value, chance = (float(score(a).clamp(max=200.0).mean()) for a in (images, prior.expand_as(true)))
-        found.append(Reading(measure, value, n=len(images), chance=chance, better="lower", note=pairs))
+        found.append(Reading(measure, value, n=len(images), chance=chance, note=pairs))
     return found
 
 

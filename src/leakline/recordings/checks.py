@@ -93,7 +93,7 @@ def check_recording(recording: Recording, claimed: Claimed | None = None) -> lis
         if len(noises) < LOOKED_AT and (noise := server_noise(round_, claim)):
             noises.append(noise)
             shares.append(noise.share * noise.clients)
-    found = [
+    findings = [
         Finding(
             "what is recorded",
             "seen",
@@ -108,7 +108,7 @@ def check_recording(recording: Recording, claimed: Claimed | None = None) -> lis
         *figures_findings(recording.records()),
     ]
     if shares and max(shares) > 1.001:
-        found.append(
+        findings.append(
             Finding(
                 "influence",
                 "leaks",
@@ -117,7 +117,7 @@ def check_recording(recording: Recording, claimed: Claimed | None = None) -> lis
                 {"factor": max(shares)},
             )
         )
-    return [one for one in found if one is not None]
+    return [finding for finding in findings if finding is not None]
 
 
 def clip_finding(norms: Sequence[float], claim: Claimed) -> Finding:
@@ -181,9 +181,9 @@ def _weighted(round_: Round, claim: Claimed, clip: float | None) -> Noise:
     return counted if _plainly(counted, even) else even
 
 
-def _plainly(one: Noise, other: Noise) -> bool:
+def _plainly(noise: Noise, other: Noise) -> bool:
     """Whether a round shows ``one`` rather than ``other``."""
-    return one.std < other.std and float((one.residual - other.residual).norm()) > 10 * one.std
+    return noise.std < other.std and float((noise.residual - other.residual).norm()) > 10 * noise.std
 
 
 def _residual(round_: Round, counts: Sequence[float], clip: float | None) -> Noise:
@@ -227,16 +227,16 @@ def noise_findings(noises: Sequence[Noise], claim: Claimed, layout: Layout) -> l
     if any(n.aligned > 6 for n in noises):
         text = "what came of a round is not the mean of its updates: a server optimiser, another mean or a clip"
         return [*missing, Finding("noise", "cannot say", text, {"deviations": max(n.aligned for n in noises)})]
-    found = [*missing, _enough(noises, claim, size)]
+    findings = [*missing, _enough(noises, claim, size)]
     bare = _without_noise(noises, layout)
     if bare:
         shown = ", ".join(bare[:4]) + (", ..." if len(bare) > 4 else "")
-        found.append(Finding("noise on every value", "leaks", f"{len(bare)} entries leave without noise: {shown}"))
+        findings.append(Finding("noise on every value", "leaks", f"{len(bare)} entries leave without noise: {shown}"))
     twins = _same_noise(noises)
     if twins:
         text = f"rounds {twins[0]} and {twins[1]} carry the same noise: subtract one from the other and it is gone"
-        found.append(Finding("fresh noise", "broken", text))
-    return found
+        findings.append(Finding("fresh noise", "broken", text))
+    return findings
 
 
 def _enough(noises: Sequence[Noise], claim: Claimed, size: int) -> Finding:
@@ -246,33 +246,33 @@ def _enough(noises: Sequence[Noise], claim: Claimed, size: int) -> Finding:
     least = min(noises, key=lambda n: n.std)
     upper = least.std * math.sqrt(size / float(chi2.ppf(ALPHA / len(noises), size)))
     numbers = {"std": least.std, "upper": upper}
-    said = f"noise of std {least.std:.4g} (at most {upper:.4g}) in round {least.round}"
+    measured = f"noise of std {least.std:.4g} (at most {upper:.4g}) in round {least.round}"
     if claim.noise_multiplier is None or claim.clip is None:
-        return Finding("noise", "seen", f"{said}; give --clip and --noise-multiplier to have it judged", numbers)
+        return Finding("noise", "seen", f"{measured}; give --clip and --noise-multiplier to have it judged", numbers)
     needed = claim.noise_multiplier * claim.clip * least.share
     numbers["needed"] = needed
     asked = (
         f"z C w = {needed:.4g} is needed (z = {claim.noise_multiplier:g}, C = {claim.clip:g}, largest weight "
         f"w = {least.share:.3g} of {least.clients} clients)"
     )
-    return Finding("noise", "broken" if upper < needed else "holds", f"{said}; {asked}", numbers)
+    return Finding("noise", "broken" if upper < needed else "holds", f"{measured}; {asked}", numbers)
 
 
 def _without_noise(noises: Sequence[Noise], layout: Layout) -> list[str]:
     return [
-        name for name, place in layout.slices.items()
-        if place.stop > place.start and all(float(n.residual[place].abs().max()) <= 10 * n.rounding for n in noises)
+        name for name, where in layout.slices.items()
+        if where.stop > where.start and all(float(n.residual[where].abs().max()) <= 10 * n.rounding for n in noises)
     ]  # fmt: skip
 
 
 def _same_noise(noises: Sequence[Noise]) -> tuple[int, int] | None:
     """Two rounds whose residuals are aligned: for independent noise the cosine is N(0, 1/d)."""
     kept = list(noises[:20])
-    for i, one in enumerate(kept):
+    for i, noise in enumerate(kept):
         for other in kept[i + 1 :]:
-            cosine = float(one.residual @ other.residual) / float(one.residual.norm() * other.residual.norm())
-            if abs(cosine) > max(0.5, 6 / math.sqrt(len(one.residual))):
-                return one.round, other.round
+            cosine = float(noise.residual @ other.residual) / float(noise.residual.norm() * other.residual.norm())
+            if abs(cosine) > max(0.5, 6 / math.sqrt(len(noise.residual))):
+                return noise.round, other.round
     return None
 
 
@@ -307,13 +307,13 @@ def zeros_finding(zeros: Sequence[float]) -> Finding:
 def figures_findings(records: Sequence[Mapping[str, Any]]) -> list[Finding]:
     """Figures that clients send beside their updates, and clients that were dropped."""
     names = sorted({str(k) for r in records for c in r.get("clients", ()) for k in c.get("metrics", {})})
-    found = []
+    findings = []
     if names:
         text = f"each client tells the server {', '.join(names[:6])} and its number of examples, without noise"
-        found.append(Finding("figures", "leaks", text, {"figures": float(len(names))}))
+        findings.append(Finding("figures", "leaks", text, {"figures": float(len(names))}))
     dropped = [(r.get("round"), d) for r in records for d in r.get("dropped", ())]
     if dropped:
         index, (client, reason) = dropped[0]
         text = f"{len(dropped)} replies could not be used; the first, in round {index}, {client}: {reason}"
-        found.append(Finding("dropped", "seen", text, {"replies": float(len(dropped))}))
-    return found
+        findings.append(Finding("dropped", "seen", text, {"replies": float(len(dropped))}))
+    return findings

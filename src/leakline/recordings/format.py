@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from leakline.bench.training import Plan
-from leakline.data.names import is_safe
 from leakline.errors import StoreError
+from leakline.names import is_safe
 from leakline.study.store import write_atomically
 from leakline.weights import Entry, Layout, Weights
 
@@ -20,11 +20,6 @@ SENT, RESULT = "sent", "result"
 PLAN = tuple(f.name for f in dataclasses.fields(Plan))
 """What a plan may say; whoever records says what an attacker in that seat would know."""
 RESTORE = "restore the file, or record the federation again"
-
-
-def is_recording(path: Path) -> bool:
-    """Whether a directory is a recording (and not a study's results)."""
-    return (path / "recording.json").is_file()
 
 
 def folder_name(index: int) -> str:
@@ -70,22 +65,26 @@ def cleaned(line: Mapping[str, Any]) -> dict[str, Any]:
     """A round's line, each part of the type that it should have: anybody may have written it."""
 
     def listed(name: str) -> list[Any]:
-        found = line.get(name)
-        return found if isinstance(found, list) else []
+        value = line.get(name)
+        return value if isinstance(value, list) else []
 
-    def numbers(found: Any) -> dict[str, float]:
-        plain = found.items() if isinstance(found, dict) else ()
+    def numbers(value: Any) -> dict[str, float]:
+        plain = value.items() if isinstance(value, dict) else ()
         return {str(k): float(v) for k, v in plain if isinstance(v, int | float) and not isinstance(v, bool)}
 
     kept = [n for n in listed("kept") if isinstance(n, str) and is_safe(n.partition(".part-")[0]) and "/" not in n]
     return {
         "round": line["round"],
         "cohort": [str(name) for name in listed("cohort")],
-        "dropped": [[str(v) for v in one] for one in listed("dropped") if isinstance(one, list) and len(one) == 2],
+        "dropped": [
+            [str(v) for v in entry] for entry in listed("dropped") if isinstance(entry, list) and len(entry) == 2
+        ],
         "facts": numbers(line.get("facts")),
         "metrics": numbers(line.get("metrics")),
         "clients": [
-            {**one, "metrics": numbers(one.get("metrics"))} for one in listed("clients") if isinstance(one, dict)
+            {**entry, "metrics": numbers(entry.get("metrics"))}
+            for entry in listed("clients")
+            if isinstance(entry, dict)
         ],
         "kept": kept,
         "left_out": str(line.get("left_out", "")),

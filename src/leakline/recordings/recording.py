@@ -26,9 +26,10 @@ import torch
 from torch import Tensor
 
 from leakline.bench.training import Plan
-from leakline.data.names import printable
 from leakline.errors import StoreError
 from leakline.messages import Dropped, Round, Update
+from leakline.names import printable
+from leakline.recordings import is_recording
 from leakline.recordings.format import (
     FORMAT,
     PLAN,
@@ -40,7 +41,6 @@ from leakline.recordings.format import (
     file_name,
     finite,
     folder_name,
-    is_recording,
     is_size,
     json_or_none,
     layout_of,
@@ -49,8 +49,6 @@ from leakline.recordings.format import (
 )
 from leakline.study.store import Run, append, read_json, write_atomically
 from leakline.weights import Layout, Weights
-
-__all__ = ["FORMAT", "VERSION", "Recorder", "Recording", "is_recording"]
 
 Seat = Literal["server", "client"]
 
@@ -194,14 +192,14 @@ class Recording:
     def indices(self) -> list[int]:
         """The rounds that are kept, in order; a recording without any is an error."""
         if self.manifest:
-            found = [r["round"] for r in self.records() if r["kept"]]
+            kept = [r["round"] for r in self.records() if r["kept"]]
         else:
-            found = [int(p.name[6:]) for p in (self.path / "kept").glob("round-*") if p.name[6:].isdigit()]
-        if not found:
+            kept = [int(p.name[6:]) for p in (self.path / "kept").glob("round-*") if p.name[6:].isdigit()]
+        if not kept:
             raise StoreError(
                 "this recording holds no round", self.path.name, "ask for more when recording: rounds=None"
             )
-        return sorted(set(found))
+        return sorted(set(kept))
 
     def clients(self, index: int) -> list[str]:
         """Whose updates are kept of a round."""
@@ -284,5 +282,5 @@ class Recording:
             raise self._bad(path, f"it cannot be read ({type(error).__name__})") from error
 
     def _bad(self, path: Path, why: str) -> StoreError:
-        place = path.relative_to(self.path) if path.is_relative_to(self.path) else path.name
-        return StoreError(f"{path.name}: {why}", f"{self.path.name}/{place}", RESTORE)
+        where = path.relative_to(self.path) if path.is_relative_to(self.path) else path.name
+        return StoreError(f"{path.name}: {why}", f"{self.path.name}/{where}", RESTORE)

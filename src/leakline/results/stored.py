@@ -1,4 +1,4 @@
-"""What a report takes from a store: every cell of the grid with its run, readable or not.
+"""A store read into `Results`: every file of it once, every cell of the grid with its run, readable or not.
 
 Nothing here raises for a damaged or missing run: such a cell is reported as what it is. A directory that is no store,
 or of another format, is refused (`Store.grid`).
@@ -6,97 +6,37 @@ or of another format, is refused (`Store.grid`).
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from leakline.cards import Card
 from leakline.errors import StoreError
-from leakline.study.store import Run, Store, read_json, read_lines
-
-FINISHED, FAILED, UNFINISHED, NOT_RUN, UNREADABLE = "finished", "failed", "unfinished", "not run", "unreadable"
-
-
-@dataclass(frozen=True)
-class Stored:
-    """One cell of the grid and what its run left behind."""
-
-    labels: Mapping[str, Any]
-    key: str | None
-    status: str
-    error: str = ""
-    about: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    card: Card | None = field(default=None, repr=False)
-    readings: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
-    attacks: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
-    rounds: int = 0
-    seconds: float = 0.0
-    asked: tuple[str, ...] | None = None
-    """The names of the attacks that were to meet it."""
-
-    @property
-    def federation(self) -> Mapping[str, Any]:
-        """The settings of the run, as described in ``run.json``."""
-        found = self.about.get("federation", {})
-        return found if isinstance(found, Mapping) else {}
-
-    @property
-    def wanted(self) -> int:
-        """How many rounds were asked for."""
-        rounds = self.federation.get("rounds", 0)
-        return rounds if isinstance(rounds, int) else 0
-
-    @property
-    def data(self) -> str:
-        """A short hash of all data fingerprints of the task."""
-        task = self.federation.get("task")
-        return hashlib.sha256(json.dumps(task, sort_keys=True).encode()).hexdigest()[:12] if task else ""
-
-    @property
-    def setting(self) -> tuple[tuple[str, Any], ...]:
-        """All labels but the seed."""
-        return tuple((k, v) for k, v in self.labels.items() if k != "seed")
+from leakline.measures import read_measures
+from leakline.readings import Reading
+from leakline.results.cell import FAILED, FINISHED, NOT_RUN, UNFINISHED, UNREADABLE, Cell
+from leakline.results.results import Results
+from leakline.study.store import Store, read_json, read_lines
 
 
-@dataclass(frozen=True)
-class StoredStudy:
-    """A store as a report reads it."""
-
-    name: str
-    title: str
-    delta: float
-    notes: tuple[str, ...]
-    text: str
-    cells: tuple[Stored, ...]
-    loose: tuple[str, ...] = ()
-    """Runs that no cell of the grid points to: variants that attacks asked for, runs under way, older settings."""
-
-    @property
-    def finished(self) -> tuple[Stored, ...]:
-        """The cells whose training came to its end."""
-        return tuple(cell for cell in self.cells if cell.status == FINISHED)
-
-
-def read_study(root: Path) -> StoredStudy:
+def read(root: Path) -> Results:
     """Read a store."""
     store = Store(root)
     grid = valid(store.grid())
-    cells = grid.get("cells")
-    entries = [e for e in cells if isinstance(e, dict)] if isinstance(cells, list) else []
-    failed = _failed_runs(root)
-    found = tuple(_cell(store, entry, failed) for entry in entries)
-    known = {cell.key for cell in found}
-    loose = tuple(sorted(p.name for p in _run_folders(root) if p.name not in known))
-    notes = grid.get("notes")
-    delta = grid.get("delta")
-    return StoredStudy(
-        str(grid.get("name", "")), str(grid.get("title", "")), _number(delta) or 0.0,
-        tuple(str(n) for n in notes) if isinstance(notes, list) else (), _study_text(root), found, loose,
+    listed = grid.get("cells")
+    entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
+    ends = {path.name: _end(path) for path in _run_folders(root)}
+    failed = {name: key for key, end in ends.items() if (name := _failed(end)) is not None}
+    cells = tuple(_cell(store, entry, failed, ends) for entry in entries)
+    known = {cell.key for cell in cells}
+    notes, text = grid.get("notes"), root / "study.toml"
+    return Results(
+        root, str(grid.get("name", "")), str(grid.get("title", "")), number_of(grid.get("delta")) or 0.0,
+        tuple(str(n) for n in notes) if isinstance(notes, list) else (),
+        text.read_text(encoding="utf-8", errors="replace") if text.is_file() else "",
+        cells, tuple(sorted(key for key in ends if key not in known)), read_measures(grid.get("measures")),
     )  # fmt: skip
 
 
@@ -105,55 +45,58 @@ def _run_folders(root: Path) -> list[Path]:
     return [p for p in folder.iterdir() if p.is_dir() and p.name.isalnum()] if folder.is_dir() else []
 
 
-def _failed_runs(root: Path) -> dict[str, str]:
-    """Runs that failed, by the name of their cell: the grid does not point to them."""
-    found = {}
-    for path in _run_folders(root):
-        with contextlib.suppress(StoreError, KeyError, TypeError):
-            end = read_json(path / "end.json") if (path / "end.json").exists() else {}
-            if end.get("status") == FAILED:
-                found[str(end["card"]["title"])] = path.name
-    return found
+def _end(folder: Path) -> dict[str, Any] | StoreError | None:
+    """A run's terminal record, None without one, or what is wrong with it."""
+    path = folder / "end.json"
+    try:
+        return valid(read_json(path)) if path.exists() else None
+    except StoreError as problem:
+        return problem
 
 
-def _study_text(root: Path) -> str:
-    path = root / "study.toml"
-    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+def _failed(end: Any) -> str | None:
+    """The cell of a run that failed: the grid does not point to it."""
+    card = end.get("card") if isinstance(end, dict) and end.get("status") == FAILED else None
+    return str(card["title"]) if isinstance(card, dict) and "title" in card else None
 
 
-def _cell(store: Store, entry: Mapping[str, Any], failed: Mapping[str, str]) -> Stored:
+def _cell(store: Store, entry: Mapping[str, Any], failed: Mapping[str, str], ends: Mapping[str, Any]) -> Cell:
     raw = entry.get("labels")
     labels = {str(k): _label(v) for k, v in raw.items()} if isinstance(raw, dict) else {}
     error = str(entry.get("error") or "")
-    own = entry.get("attacks")
-    current = {str(key) for key in own} if isinstance(own, list) else set()
     name = " ".join(str(v) for k, v in labels.items() if k != "seed") + f" seed {labels.get('seed')}"
     key = entry.get("run") or failed.get(name)
     if key is None:
-        return Stored(labels, None, FAILED if error else NOT_RUN, error)
+        return Cell(labels, None, FAILED if error else NOT_RUN, error)
+    asked = entry.get("attacks")
     try:
-        run = store.run(str(key))
-        if not run.path.is_dir():
-            return Stored(labels, str(key), NOT_RUN, error or "its run is not in the store")
-        asked = tuple(str(k).rpartition("-")[0] for k in own) if isinstance(own, list) else None
-        return replace(_run(labels, run, error, current), asked=asked)
+        folder = store.run(str(key)).path
+        if not folder.is_dir():
+            return Cell(labels, str(key), NOT_RUN, error or "its run is not in the store")
+        end = ends.get(folder.name)
+        if isinstance(end, StoreError):
+            raise end
+        return _run(labels, folder, error, end, [str(k) for k in asked] if isinstance(asked, list) else None)
     except (StoreError, OSError, KeyError, TypeError, ValueError, AttributeError) as problem:
         what = problem.what if isinstance(problem, StoreError) else f"damaged ({type(problem).__name__})"
-        return Stored(labels, str(key), UNREADABLE, what)
+        return Cell(labels, str(key), UNREADABLE, what)
 
 
-def _run(labels: Mapping[str, Any], run: Run, error: str, current: set[str]) -> Stored:
-    about = valid(read_json(run.path / "run.json")) if (run.path / "run.json").exists() else {}
-    end = valid(run.end)
+def _run(
+    labels: Mapping[str, Any], folder: Path, error: str, end: Mapping[str, Any] | None, asked: Sequence[str] | None
+) -> Cell:
+    path = folder / "run.json"
     status = str(end["status"]) if end else UNFINISHED
-    seconds = sum(_number(line.get("seconds")) or 0.0 for line in _lines(run.path / "log.jsonl"))
-    return Stored(
-        labels, run.key, status if status in (FINISHED, FAILED, UNFINISHED) else UNREADABLE,
-        error or str((end or {}).get("error", "")), about,
+    attacks = _newest(_lines(folder / "attacks.jsonl"), set(asked or ()))
+    return Cell(
+        labels, folder.name, status if status in (FINISHED, FAILED, UNFINISHED) else UNREADABLE,
+        error or str((end or {}).get("error", "")), folder, valid(read_json(path)) if path.exists() else {},
         Card.from_dict(end["card"]) if end and "card" in end else None,
-        tuple(_good(_lines(run.path / "readings.jsonl"))),
-        tuple(_newest(_good(_lines(run.path / "attacks.jsonl")), current)),
-        len(_lines(run.path / "rounds.jsonl")), seconds,
+        tuple(_readings(_lines(folder / "readings.jsonl"))), tuple(_readings(attacks)),
+        tuple(_lines(folder / "rounds.jsonl")),
+        sum(number_of(line.get("seconds")) or 0.0 for line in _lines(folder / "log.jsonl")),
+        None if asked is None else tuple(key.rpartition("-")[0] for key in asked),
+        {str(line.get("by", "")): str(line.get("attack", "")) for line in attacks},
     )  # fmt: skip
 
 
@@ -161,21 +104,38 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     return [valid(line) for line in read_lines(path) if isinstance(line, dict)]
 
 
-def _good(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Lines that hold a measure and a number."""
-    return [line for line in lines if isinstance(line.get("measure"), str) and _number(line.get("value")) is not None]
-
-
-def _newest(lines: list[dict[str, Any]], listed: set[str]) -> list[dict[str, Any]]:
+def _newest(lines: Sequence[Mapping[str, Any]], listed: set[str]) -> list[Mapping[str, Any]]:
     """What the study's present attacks measured: an attack with other settings under the same name is another one.
 
     Which settings are present the grid says; for an attack that it does not name (an audit made afterwards), they are
     the last ones that met the run.
     """
     names = {key.rpartition("-")[0] for key in listed}
-    last = {str(line.get("by", "")): str(line.get("attack")) for line in lines}
-    chosen = listed | {key for by, key in last.items() if by not in names}
-    return [line for line in lines if str(line.get("attack")) in chosen and line["measure"] != "none"]
+    newest = {str(line.get("by", "")): str(line.get("attack")) for line in lines if _is_reading(line)}
+    chosen = listed | {key for by, key in newest.items() if by not in names}
+    return [line for line in lines if str(line.get("attack")) in chosen and line.get("measure") != "none"]
+
+
+def _is_reading(line: Mapping[str, Any]) -> bool:
+    return isinstance(line.get("measure"), str) and number_of(line.get("value")) is not None
+
+
+def _readings(lines: Sequence[Mapping[str, Any]]) -> list[Reading]:
+    """The lines that hold a measure and a number; a field that cannot be what it should be is not known."""
+    return [
+        Reading(
+            line["measure"], line["value"], number_of(line.get("low")), number_of(line.get("high")),
+            _whole(line.get("n")), str(line.get("by", "utility")), _whole(line.get("round")),
+            None if line.get("client") is None else str(line["client"]), number_of(line.get("chance")),
+            _about(line.get("about")), str(line.get("note", "")),
+        )
+        for line in lines if _is_reading(line)
+    ]  # fmt: skip
+
+
+def _about(value: Any) -> dict[str, Any]:
+    facts = value.items() if isinstance(value, dict) else ()
+    return {key: fact for key, fact in facts if isinstance(fact, str) or number_of(fact) is not None}
 
 
 def valid(value: Any) -> Any:
@@ -191,7 +151,12 @@ def _label(value: Any) -> Any:
     return value if isinstance(value, str | int | float | bool) or value is None else json.dumps(value)
 
 
-def _number(value: Any) -> float | None:
+def number_of(value: Any) -> float | None:
+    """A number that is one, or None."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if not math.isnan(value) else None
+    return value if not math.isnan(value) else None
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from leakline.errors import LeaklineError
-from leakline.results.frames import Estimate
+from leakline.results.estimate import Estimate
 from leakline.text import clean, csv_cell, latex, markdown, number
 
 if TYPE_CHECKING:

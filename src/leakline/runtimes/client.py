@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from functools import partial
 
 import torch
-from torch import Tensor, nn
 
 from leakline.bench.ragged import GROUP, fits_ragged, train_ragged
-from leakline.bench.training import Bench, Job, Loss, Plan, Trained, fits_together, train, train_together
-from leakline.defences import Defence
+from leakline.bench.training import Bench, Job, Plan, Trained, fits_together, train, train_together
 from leakline.federation import Federation
-from leakline.messages import Dropped, Memory, Order, Turn, Update
+from leakline.messages import Dropped, Memory, Order, Update
 from leakline.randomness import Stream
 from leakline.weights import Layout, Weights
 
@@ -77,10 +73,8 @@ def _jobs(federation: Federation, bench: Bench, order: Order, memory: Memory) ->
     if len(client.train) == 0:
         raise ValueError("it has no examples")
     start = local_weights(federation, bench, order, memory)
-    parts = None
-    for place, defence in enumerate(federation.defences):
-        turn = federation.turn(place, order.round, order.client, memory)
-        parts = defence.split(len(client.train), order, turn) or parts
+    turns = federation.turns_of(order.client, order.round, memory)
+    parts = federation.stack.split(len(client.train), order, turns)
     if parts is None:
         return [Job(start, client.train, Stream(federation.seed, order.round, order.client, "train"), order.round)]
     return [
@@ -98,19 +92,11 @@ def _train(
     federation: Federation, bench: Bench, jobs: Sequence[Job], alone: tuple[Order, Memory] | None, parts: int
 ) -> list[Trained]:
     plan = federation.local_plan if alone is None else federation.plan_of(alone[0].client)
-    for place, defence in enumerate(federation.defences):
-        if type(defence).gradient is not Defence.gradient:
-            if alone is None:
-                raise RuntimeError("a stack that forms its own gradients trains its clients one by one")
-            order, memory = alone
-            trained = []
-            for part, job in enumerate(jobs):
-                turn = federation.turn(place, order.round, order.client, memory)
-                if len(jobs) > 1:
-                    turn = replace(turn, party=f"{order.client}/{part}")
-                gradient = partial(_gradient, defence, federation.objective.loss, turn)
-                trained.append(train(bench, job, plan, gradient, defence.batches(len(job.data), plan, turn)))
-            return trained
+    if federation.stack.owner is not None:
+        if alone is None:
+            raise RuntimeError("a stack that forms its own gradients trains its clients one by one")
+        return [_train_owned(federation, bench, job, plan, *alone, part) for part, job in _numbered(jobs)]
+    together = federation.engine.together == "auto"
     if parts > 1:
         return [
             t
@@ -118,11 +104,11 @@ def _train(
             for t in _train_parts(federation, bench, jobs[at : at + GROUP], parts, plan)
         ]
     equal = len({len(job.data) for job in jobs}) == 1
-    if len(jobs) > 1 and equal and federation.together == "auto" and fits_together(bench, plan):
+    if len(jobs) > 1 and equal and together and fits_together(bench, plan):
         return [
             t for at in range(0, len(jobs), TOGETHER) for t in train_together(bench, jobs[at : at + TOGETHER], plan)
         ]
-    if len(jobs) > 1 and federation.together == "auto" and fits_ragged(bench, plan, [len(job.data) for job in jobs]):
+    if len(jobs) > 1 and together and fits_ragged(bench, plan, [len(job.data) for job in jobs]):
         return train_ragged(bench, jobs, plan)
     return [train(bench, job, plan) for job in jobs]
 
@@ -130,13 +116,23 @@ def _train(
 def _train_parts(federation: Federation, bench: Bench, jobs: Sequence[Job], parts: int, plan: Plan) -> list[Trained]:
     """Sub-clients: vectorised where they are many and a step is too small to fill a core, else one after another."""
     sizes = [len(job.data) for job in jobs]
-    if parts >= MANY_PARTS and federation.together == "auto" and fits_ragged(bench, plan, sizes):
+    if parts >= MANY_PARTS and federation.engine.together == "auto" and fits_ragged(bench, plan, sizes):
         return train_together(bench, jobs, plan) if len(set(sizes)) == 1 else train_ragged(bench, jobs, plan)
     return [train(bench, job, plan) for job in jobs]
 
 
-def _gradient(defence: Defence, loss: Loss, turn: Turn, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-    return defence.gradient(model, x, y, loss, turn)
+def _train_owned(
+    federation: Federation, bench: Bench, job: Job, plan: Plan, order: Order, memory: Memory, part: int | None
+) -> Trained:
+    """One piece of training whose gradients a defence forms."""
+    stack, turns = federation.stack, federation.turns_of(order.client, order.round, memory, part)
+    gradient = stack.gradient(federation.objective.loss, turns)
+    return train(bench, job, plan, gradient, stack.batches(len(job.data), plan, turns))
+
+
+def _numbered(jobs: Sequence[Job]) -> Iterator[tuple[int | None, Job]]:
+    """Each job with the number of its part; a client that did not split itself has none."""
+    yield from enumerate(jobs) if len(jobs) > 1 else ((None, job) for job in jobs)
 
 
 def _finish(
@@ -153,20 +149,17 @@ def _finish(
             (v * (len(job.data) / total) for v, job in zip(own, jobs, strict=True)), torch.zeros_like(own[0])
         )
     updates = []
-    for part, (job, result) in enumerate(zip(jobs, trained, strict=True)):
+    for (part, job), result in zip(_numbered(jobs), trained, strict=True):
         update = Update(
             order.client,
             result.change.only(federation.shares),
             len(job.data),
             result.steps,
             {"loss": result.loss},
-            part,
+            part or 0,
         )
-        for place, defence in enumerate(federation.defences):
-            party = order.client if len(jobs) == 1 else f"{order.client}/{part}"
-            turn = federation.turn(place, order.round, order.client, memory)
-            update = defence.release(update, replace(turn, party=party))
-        updates.append(update)
+        turns = federation.turns_of(order.client, order.round, memory, part)
+        updates.append(federation.stack.release(update, turns))
     return updates
 
 

@@ -18,7 +18,6 @@ from torch import Tensor
 from leakline.bench.ragged import GROUP, fits_ragged
 from leakline.bench.training import fits_together
 from leakline.data.base import Data
-from leakline.defences import Defence
 from leakline.federation import Federation
 from leakline.messages import Dropped, Memory, Order, Update
 from leakline.runtimes.client import TOGETHER, answer_safely
@@ -40,7 +39,7 @@ class LocalTransport:
     def __init__(self, federation: Federation, workers: int = 0, memories: dict[str, Memory] | None = None) -> None:
         self.federation = federation
         self.memories = {} if memories is None else memories
-        forkable = sys.platform == "linux" and federation.device == "cpu"
+        forkable = sys.platform == "linux" and federation.engine.device == "cpu"
         wanted = workers or min(cores(), len(federation.task.clients))
         self.workers = wanted if forkable else 1
         self.bench = federation.bench()
@@ -71,7 +70,7 @@ class LocalTransport:
             for group in groups:
                 yield from self._here(group)
             return
-        rows = max(sum(int(o.notes.get("parts", 1)) for o in group) for group in groups)
+        rows = max(sum(self.federation.stack.sends(order.notes) for order in group) for group in groups)
         finished = False
         try:
             yield from self._workers(rows).exchange(groups, self.memories)
@@ -93,10 +92,9 @@ class LocalTransport:
 
     def _groups(self, orders: Sequence[Order]) -> list[list[Order]]:
         """Neighbouring clients that will train in one vectorised pass; everybody else alone."""
-        federation = self.federation
-        owner = any(type(d).gradient is not Defence.gradient for d in federation.defences)
-        split = any(order.notes.get("parts", 1) > 1 for order in orders)  # a client's parts are a group by themselves
-        alone = federation.together == "off" or owner or split or federation.batches
+        federation, stack = self.federation, self.federation.stack
+        split = any(stack.sends(order.notes) > 1 for order in orders)  # a client's parts are a group by themselves
+        alone = federation.engine.together == "off" or stack.owner is not None or split or federation.batches
         if alone or not fits_together(self.bench, federation.local_plan):
             return [[order] for order in orders]
         # A group shares the fate of its worker. Where clients are few there is less to gain, and more to lose.

@@ -99,7 +99,7 @@ class Pool:
             if not pending or worker.job is not None:
                 continue
             group = groups[pending[0]]
-            need = sum(int(order.notes.get("parts", 1)) for order in group)
+            need = sum(self.federation.stack.sends(order.notes) for order in group)
             if len(free) < need:
                 return
             worker.job, worker.group = pending.popleft(), group

@@ -35,7 +35,7 @@ class Strategy:
 
     def receive(self, updates: Iterator[Update]) -> Iterator[Update]:
         """Updates as the defences are to see them: as they came, or per local step."""
-        return map(self.combine.prepare, updates) if isinstance(self.combine, PerStep) else updates
+        return map(self.combine.prepare, updates)
 
 
 def fedavg(weighting: Weighting = "examples", learning_rate: float = 1.0) -> Strategy:

@@ -8,28 +8,42 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from leakline.messages import Update
+from leakline.privacy import NoClaim
 from leakline.weights import Layout, Weights
 
 Weighting = Literal["examples", "even"]
 
 
-class Combine(Protocol):
-    """Many updates in, one change out."""
+EVEN = "use an even mean"
+"""What bounds the influence of a client."""
+
+
+class Combine:
+    """Many updates in, one change out; a subclass says how, and how far one client moves the result."""
+
+    sums: ClassVar[bool] = False
+    """Whether the sum of the updates is all that it needs, so that a server that sees nothing else can do it."""
 
     def __call__(self, updates: Iterable[Update]) -> Weights:
         """The combined change."""
-        ...
+        raise NotImplementedError(f"{type(self).__name__} must say how updates are combined")
 
-    @property
-    def even(self) -> bool:
-        """Whether the result is the plain mean of the updates, so that one client moves it by at most C / n."""
-        ...
+    def prepare(self, update: Update) -> Update:
+        """An update as the defences are to see it."""
+        return update
+
+    def influence(self, clip: float, clients: float) -> float | NoClaim:
+        """How far one of ``clients`` whose updates are no longer than ``clip`` moves the result, or why nobody can say.
+
+        One update for each client: of an even mean C / n, with C = clip and n = clients.
+        """
+        return NoClaim(f"the influence of one client under {type(self).__name__} is not bounded by C/n", EVEN)
 
 
 class _Running:
@@ -55,15 +69,21 @@ class _Running:
 
 
 @dataclass(frozen=True)
-class Mean:
+class Mean(Combine):
     """The mean of the updates, weighted by their number of examples (McMahan et al. 2017) or evenly."""
 
     weighting: Weighting = "examples"
 
-    @property
-    def even(self) -> bool:
-        """Even weights bound one client's influence."""
-        return self.weighting == "even"
+    sums = True
+
+    def influence(self, clip: float, clients: float) -> float | NoClaim:
+        """C / n, if all count the same."""
+        if self.weighting == "even":
+            return clip / clients
+        return NoClaim(
+            "the mean is weighted by examples: a client's influence is C times its share, which exceeds C/n",
+            'set weighting = "even" on the strategy',
+        )
 
     def __call__(self, updates: Iterable[Update]) -> Weights:
         """The combined change."""
@@ -98,14 +118,16 @@ def rows(updates: Iterable[Update]) -> tuple[Tensor, Update]:
 
 
 @dataclass(frozen=True)
-class Median:
+class Median(Combine):
     """The coordinate-wise median, un-weighted (Yin et al. 2018 take it of gradients, Flower of weights).
 
     The median of weights minus the weights sent is the median of updates, so both are this function. For an even
     number of clients: the mean of the middle two, as NumPy does.
     """
 
-    even = False
+    def influence(self, clip: float, clients: float) -> NoClaim:
+        """Not bounded by C / n."""
+        return NoClaim("one client can move a median by as much as C, whatever n is", EVEN)
 
     def __call__(self, updates: Iterable[Update]) -> Weights:
         """The combined change."""
@@ -144,15 +166,18 @@ def _sort_network(columns: list[Tensor]) -> list[Tensor]:
 
 
 @dataclass(frozen=True)
-class TrimmedMean:
+class TrimmedMean(Combine):
     """The mean of each coordinate without its floor(beta * n) smallest and largest values (Yin et al. 2018)."""
 
     beta: float = 0.2
-    even = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.beta < 0.5:
             raise ValueError(f"beta must lie in [0, 0.5), not {self.beta}")
+
+    def influence(self, clip: float, clients: float) -> NoClaim:
+        """Not bounded by C / n."""
+        return NoClaim("one client can move a trimmed mean by more than C/n", EVEN)
 
     def __call__(self, updates: Iterable[Update]) -> Weights:
         """The combined change."""
@@ -163,7 +188,7 @@ class TrimmedMean:
 
 
 @dataclass(frozen=True)
-class Nova:
+class Nova(Combine):
     """FedNova: average the change *per local step*, then take tau_eff steps (Wang et al. 2020, arXiv:2007.07481).
 
     tau_eff * sum_i p_i * delta_i / tau_i        tau_i = steps of client i, tau_eff = sum_i p_i tau_i
@@ -173,7 +198,10 @@ class Nova:
     """
 
     weighting: Weighting = "examples"
-    even = False
+
+    def influence(self, clip: float, clients: float) -> NoClaim:
+        """Not bounded: steps come in after the clip."""
+        return NoClaim("FedNova rescales each update by its step count after the clip", EVEN)
 
     def __call__(self, updates: Iterable[Update]) -> Weights:
         """The combined change."""

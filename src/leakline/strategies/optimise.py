@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -23,6 +24,11 @@ class Optimiser(Protocol):
         """Whether a round's change appears in no later round, so that noise may also be added after the step."""
         ...
 
+    @property
+    def gain(self) -> float:
+        """By how much a step may lengthen a change."""
+        ...
+
 
 @dataclass(frozen=True)
 class SGD:
@@ -39,6 +45,11 @@ class SGD:
     def stateless(self) -> bool:
         """True without momentum."""
         return self.momentum == 0
+
+    @property
+    def gain(self) -> float:
+        """The learning rate; with momentum, that of all steps in which a change takes part."""
+        return self.learning_rate / (1 - self.momentum) if self.momentum < 1 else math.inf
 
     def step(self, change: Tensor, state: State, index: int) -> tuple[Tensor, State]:
         """One step."""
@@ -69,6 +80,7 @@ class Adaptive:
     tau: float = 1e-3
     correction: bool = False
     stateless = False
+    gain = math.inf
 
     def step(self, change: Tensor, state: State, index: int) -> tuple[Tensor, State]:
         """One step."""

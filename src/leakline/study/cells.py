@@ -8,14 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from leakline.data.names import is_safe
 from leakline.errors import StudyError
 from leakline.federation import Federation
-
-if TYPE_CHECKING:
-    import pandas
+from leakline.names import is_safe
 
 
 @dataclass(frozen=True)
@@ -68,15 +65,15 @@ class Study:
     def only(self, wanted: Sequence[str]) -> Study:
         """The same study with the cells whose labels match: ``["strategy=fedavg,fedyogi", "seed=0"]``."""
         cells = self.cells
-        for one in wanted:
-            label, equals, values = one.partition("=")
+        for wish in wanted:
+            label, equals, values = wish.partition("=")
             there = list(dict.fromkeys(str(c.labels[label]) for c in self.cells if label in c.labels))
             known = sorted({name for c in self.cells for name in c.labels})
             if not equals or not there:
-                raise StudyError(f"--only {one}: no such label", self.name, f"LABEL=VALUE, with LABEL in {known}")
+                raise StudyError(f"--only {wish}: no such label", self.name, f"LABEL=VALUE, with LABEL in {known}")
             chosen = values.split(",")
             if unknown := [v for v in chosen if v not in there]:
-                raise StudyError(f"--only {one}: no cell has {label} = {unknown[0]}", self.name, f"one of {there}")
+                raise StudyError(f"--only {wish}: no cell has {label} = {unknown[0]}", self.name, f"one of {there}")
             cells = tuple(c for c in cells if str(c.labels.get(label)) in chosen)
         if not cells:
             raise StudyError("--only leaves no cell", self.name, "ask for values that occur together")
@@ -84,7 +81,7 @@ class Study:
 
     def run(self, out: str | Path = "", workers: int = 0) -> Path:
         """Train what is missing, attack, report; returns the run directory (default: runs/NAME)."""
-        from leakline.study.lab import run_study
+        from leakline.study.run import run_study
 
         root = Path(out) if out else Path("runs") / self.name
         failed = [outcome.error for outcome in run_study(self, root, workers=workers) if outcome.error]
@@ -92,18 +89,12 @@ class Study:
             raise StudyError(f"{len(failed)} of {len(self.cells)} cells failed", root.name, failed[0])
         return root
 
-    def results(self, out: str | Path = "") -> pandas.DataFrame:
-        """Every number of a run directory (default: runs/NAME), one row each: see `leakline.results.frames`."""
-        from leakline.results.frames import results
-
-        return results(Path(out) if out else Path("runs") / self.name)
-
     def _repr_html_(self) -> str:
         labels = list(dict.fromkeys(label for cell in self.cells for label in cell.labels))
         values = [dict.fromkeys(str(cell.labels.get(label, "")) for cell in self.cells) for label in labels]
         rows = [
             ("cells", str(len(self.cells))),
-            *((label, ", ".join(found)) for label, found in zip(labels, values, strict=True)),
+            *((label, ", ".join(shown)) for label, shown in zip(labels, values, strict=True)),
             ("attacks", ", ".join(self.every_attack) or "none"),
             *(("note", note) for note in self.notes),
         ]
@@ -114,7 +105,7 @@ class Study:
 def grid(base: Federation, **axes: Mapping[str, Any] | Sequence[Any]) -> tuple[Cell, ...]:
     """Federations that differ from ``base`` along the given axes.
 
-    An axis is a field of `Federation` with its values, by name where they need one:
+    An axis is a setting of a `Federation` with its values, by name where they need one:
     ``grid(base, defences={"none": (), "dp": (GlobalDP(1, 1),)}, seed=range(5))``.
     """
     named = {k: dict(v) if isinstance(v, Mapping) else {value: value for value in v} for k, v in axes.items()}
@@ -123,7 +114,7 @@ def grid(base: Federation, **axes: Mapping[str, Any] | Sequence[Any]) -> tuple[C
     cells = []
     for names in itertools.product(*named.values()):
         chosen = dict(zip(named, names, strict=True))
-        federation = replace(base, **{k: named[k][name] for k, name in chosen.items()})
+        federation = base.but(**{k: named[k][name] for k, name in chosen.items()})
         cells.append(
             Cell(
                 fixed | {label.get(k, k): name for k, name in chosen.items()},

@@ -19,7 +19,7 @@ from leakline.randomness import Stream
 from leakline.runtimes.machine import cores, tune_allocator
 from leakline.study.cells import Study
 from leakline.study.describe import THREADS
-from leakline.study.lab import check_cell
+from leakline.study.run import check_cell
 
 EMPTY = 0.05
 """From this share of empty test masks on, a check says what a model that marks nothing would score."""
@@ -92,7 +92,7 @@ class Checked:
 
 def check_study(study: Study) -> Checked:
     """Build every federation, look at model and data, compute every formal card, time a few batches."""
-    found = Checked(study.name, len(study.cells), list(study.notes))
+    checked = Checked(study.name, len(study.cells), list(study.notes))
     timed: dict[tuple[Any, ...], _Timed] = {}
     seen: set[tuple[Any, ...]] = set()
     asked: dict[tuple[Any, ...], float] = {}
@@ -102,32 +102,33 @@ def check_study(study: Study) -> Checked:
             federation = cell.federation()
             scenario = tuple((k, v) for k, v in labels if k not in ("strategy", "defence"))
             if scenario not in timed:
-                found.partition[" ".join(str(v) for _, v in scenario)] = _partition(federation)
-                said = [*_look_at_model(federation), *_look_at_masks(federation)]
-                found.warnings += [w for w in said if w not in found.warnings]
+                checked.partition[" ".join(str(v) for _, v in scenario)] = _partition(federation)
+                remarks = [*_look_at_model(federation), *_look_at_masks(federation)]
+                checked.warnings += [w for w in remarks if w not in checked.warnings]
                 timed[scenario] = _time(federation)
             check_cell(federation, study.attacks_on(cell))
+            remarks = [text for attack in study.attacks_on(cell).values() for text in attack.remarks(federation)]
+            checked.warnings += [w for w in dict.fromkeys(remarks) if w not in checked.warnings]
             if labels not in seen:
                 seen.add(labels)
-                found.cards.append(formal_card(" ".join(str(v) for _, v in labels), federation, study.delta))
+                checked.cards.append(formal_card(" ".join(str(v) for _, v in labels), federation, study.delta))
         except LeaklineError as error:
-            found.problems.append(f"{cell.name}: {error}")
+            checked.problems.append(f"{cell.name}: {error}")
             continue
         took = timed[scenario]
-        found.bill.minutes += took.round * federation.rounds / 60
+        checked.bill.minutes += took.round * federation.rounds / 60
         for attack in study.attacks_on(cell).values():
-            for name, rounds in attack.trains(federation).items() if hasattr(attack, "trains") else ():
+            for name, rounds in attack.trains(federation).items():
                 work = (scenario, federation.seed, name)
                 asked[work] = max(asked.get(work, 0.0), rounds * took.round / 60)
-            if hasattr(attack, "passes"):
-                found.bill.searches += attack.passes(federation) * took.example / cores() / 60
-        found.bill.memory_mb = max(found.bill.memory_mb, took.memory_mb)
-        found.bill.disk_mb += (
+            checked.bill.searches += attack.passes(federation) * took.example / cores() / 60
+        checked.bill.memory_mb = max(checked.bill.memory_mb, took.memory_mb)
+        checked.bill.disk_mb += (
             4 * federation.layout.size * (3 if not federation.strategy.optimiser.stateless else 1) / 2**20
         )
-    found.bill.worlds = sum(asked.values())
-    found.bill.minutes += found.bill.worlds + found.bill.searches
-    return found
+    checked.bill.worlds = sum(asked.values())
+    checked.bill.minutes += checked.bill.worlds + checked.bill.searches
+    return checked
 
 
 def _partition(federation: Federation) -> list[list[Any]]:
@@ -139,10 +140,10 @@ def _partition(federation: Federation) -> list[list[Any]]:
 def _look_at_model(federation: Federation) -> list[str]:
     bench = federation.bench()
     x = federation.task.clients[0].train.inputs(slice(0, 2))
-    said: dict[tuple[str, str, str], list[str]] = {}
+    layers: dict[tuple[str, str, str], list[str]] = {}
     for f in preflight(bench.model, tuple(x.shape[1:]), len(federation.task.classes), federation.task.kind):
-        said.setdefault((f.kind, f.message, f.fix), []).append(f.layer_name)
-    return [f"{_few(names)} ({kind}): {message}; {fix}" for (kind, message, fix), names in said.items()]
+        layers.setdefault((f.kind, f.message, f.fix), []).append(f.layer_name)
+    return [f"{_few(names)} ({kind}): {message}; {fix}" for (kind, message, fix), names in layers.items()]
 
 
 def _few(names: list[str]) -> str:

@@ -20,8 +20,8 @@ from leakline.data.base import Data, Task
 from leakline.federation import Federation
 from leakline.models import Imported
 
-FORMAT = 1
-"""Version of the store's format; a change makes old runs unreadable on purpose."""
+FORMAT = 2
+"""Version of the store's format; a change makes old runs unreadable on purpose. 2: readings carry ``about``."""
 THREADS = 1
 
 
@@ -59,11 +59,9 @@ def description(federation: Federation) -> dict[str, Any]:
     from leakline import __version__
 
     settings = {
-        f.name: describe(getattr(federation, f.name))
-        for f in dataclasses.fields(federation)
-        # Who judges and who sees what decide no weights, but what a run holds: left out where as they always were.
-        if f.name not in ("evaluate", "patience", "secure_aggregation", "batches")
-        or getattr(federation, f.name) != f.default
+        field.name: describe(value)
+        for field, value in federation.flat()
+        if not (field.metadata.get("quiet") and value == field.default)
     }
     versions = {"leakline": __version__, "torch": torch.__version__, "format": FORMAT}
     return {"federation": settings, "versions": versions, "threads": THREADS}

@@ -43,9 +43,7 @@ def by_server(federation: Federation, transport: Place, round_: Round) -> list[R
     found = []
     for name, value in figures.items():
         low, high = _share(value, len(test)) if name == "accuracy" else (None, None)
-        found.append(
-            Reading(name, value, low, high, len(test), round=round_.index, better=_direction(federation, name))
-        )
+        found.append(Reading(name, value, low, high, len(test), round=round_.index))
     return found
 
 
@@ -56,15 +54,12 @@ def by_clients(federation: Federation, transport: Place, round_: Round) -> list[
     found = []
     for name in dict.fromkeys(name for one in answers for name in one.metrics):
         values = {one.client: one.metrics[name] for one in answers if name in one.metrics}
-        mean, better = over_clients(list(values.values())), _direction(federation, name)
+        mean = over_clients(list(values.values()))
         found.append(
-            Reading(
-                name, mean.value, mean.low, mean.high, mean.n, round=round_.index, better=better,
-                note="mean over clients",
-            )
-        )  # fmt: skip
+            Reading(name, mean.value, mean.low, mean.high, mean.n, round=round_.index, note="mean over clients")
+        )
         if name in (federation.objective.headline, "loss"):
-            found += [Reading(name, v, round=round_.index, client=c, better=better) for c, v in values.items()]
+            found += [Reading(name, v, round=round_.index, client=c) for c, v in values.items()]
     return found
 
 
@@ -79,11 +74,6 @@ def out_of_patience(losses: Sequence[float], patience: int) -> bool:
         return False
     known = [value if math.isfinite(value) else math.inf for value in losses]
     return len(known) - 1 - known.index(min(known)) >= patience
-
-
-def _direction(federation: Federation, name: str) -> str:
-    facts = federation.objective.facts
-    return "higher" if name not in facts or facts[name].higher_is_better else "lower"
 
 
 def _share(value: float, n: int) -> tuple[float, float]:

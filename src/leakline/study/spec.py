@@ -26,9 +26,11 @@ from leakline import strategies as strategy_menu
 from leakline import utility as loss_menu
 from leakline.bench.training import Plan
 from leakline.data.base import Task
-from leakline.data.names import is_safe
 from leakline.errors import LeaklineError, StudyError
 from leakline.federation import Federation
+from leakline.names import is_safe
+from leakline.settings import Table
+from leakline.strategies import Strategy
 from leakline.study.build import Mistakes, build, check_values, parameters
 from leakline.study.cells import Cell, Study
 from leakline.study.lines import key_lines
@@ -48,15 +50,20 @@ Share = Callable[[Shared, int], Task]
 _Count = Annotated[int, pydantic.Field(ge=1)]
 _Share = Annotated[float, pydantic.Field(ge=0, lt=1)]
 
-_STUDY: dict[str, tuple[Any, Any]] = {
+
+def _settings(table: Table) -> dict[str, tuple[Any, Any]]:
+    """The keys of a table that set a federation: what may be given for each, and its default."""
+    keys = Federation.keys(table).items()
+    return {name: (Annotated[hint, pydantic.Field(**f.metadata["limits"])], f.default) for name, (hint, f) in keys}
+
+
+_TOP = _settings("study")
+_LOOP = _settings("training") | {"batches": (dict[str, _Count], {})}  # a table in the file, pairs in a federation
+_STUDY: dict[str, tuple[Any, Any]] = _TOP | {
     "name": (str, ...),
     "title": (str, ""),
     "seeds": (list[int] | int, 1),
     "delta": (Annotated[float, pydantic.Field(gt=0, lt=1)], 1e-5),
-    "noise": (Literal["secret", "seeded"], "secret"),
-    "on_bad_client": (Literal["drop", "stop"], "drop"),
-    "min_clients": (_Count, 1),
-    "device": (str, "auto"),
     "preset": (str, ""),
     "data": (dict[str, Any], ...),
     "model": (dict[str, Any] | str, ...),
@@ -77,17 +84,6 @@ _SHARING: dict[str, tuple[Any, Any]] = {
     "seed": (int | Literal["each"], 0),
     "otherwise": (dict[str, Any], {}),
     "keep_groups": (bool, True),
-}
-_LOOP: dict[str, tuple[Any, Any]] = {
-    "rounds": (_Count, 10),
-    "sampling": (Literal["full", "poisson", "fixed"], "full"),
-    "participation": (Annotated[float, pydantic.Field(gt=0, le=1)], 1.0),
-    "loss": (str, "default"),
-    "together": (Literal["auto", "off"], "auto"),
-    "evaluate": (Literal["auto", "server", "clients"], "auto"),
-    "patience": (int, 0),
-    "secure_aggregation": (Literal["none", "assumed"], "none"),
-    "batches": (dict[str, _Count], {}),
 }
 
 
@@ -257,11 +253,10 @@ def _cells(
         if key not in known:
             mistakes.unknown(("training", key), known)
     loop = check_values({k: v for k, v in training.items() if k in loop_keys}, loop_keys, ("training",), mistakes)
-    plan = _plan({k: v for k, v in training.items() if k in plan_keys}, plan_keys, ("training",), mistakes)
+    plan = _plan({k: v for k, v in training.items() if k in plan_keys}, plan_keys, ("training",), mistakes, Plan())
     if loop is not None and (loss := loop.get("loss", "default")) not in ("default", *loss_menu.MENU):
         mistakes.unknown(("training", "loss"), loss_menu.MENU, kind=loss)
-    warm = {"epochs": 20, "optimiser": "adam", "learning_rate": 1e-3, **table.get("warm_start", {})}
-    warm_plan = _plan(warm, plan_keys, ("warm_start",), mistakes)
+    warm = _plan(table.get("warm_start", {}), plan_keys, ("warm_start",), mistakes, Federation.warm_start)
     model = _model(table["model"], mistakes) if "model" in table else None
     strategies = {
         name: build(strategy_menu.MENU, entry, ("strategies", name), mistakes)
@@ -286,42 +281,38 @@ def _cells(
     seeds = list(range(seeds)) if isinstance(seeds, int) else seeds
     if not seeds:
         mistakes.add(("seeds",), "at least one seed is needed")
-    if mistakes.found:
+    if mistakes.found or data is None:
         return []
     from leakline.study.device import resolve_device
 
-    common = {
-        "data": data, "share": share, "model": model, "plan": plan, "warm_start": warm_plan, "loop": loop,
-        "noise": top.get("noise", "secret"), "on_bad_client": top.get("on_bad_client", "drop"),
-        "min_clients": top.get("min_clients", 1), "device": resolve_device(top.get("device", "auto")),
+    settings = {
+        "model": model, "plan": plan, "warm_start": warm, **(loop or {}),
+        **{key: value for key, value in top.items() if key in _TOP},
+        "device": resolve_device(top.get("device", "auto")),
     }  # fmt: skip
+    made = partial(_federation, partial(share, data), settings)
     return [
         Cell(
             {**labels, "strategy": s, "defence": d, "seed": seed},
-            partial(_federation, common, strategies[s], stacks[d], seed),
+            partial(made, strategies[s], stacks[d], seed),
         )
         for s, d, seed in itertools.product(strategies, stacks, seeds)
     ]
 
 
-def _federation(common: Mapping[str, Any], strategy: Any, defences: tuple[Any, ...], seed: int) -> Federation:
-    rest = {k: v for k, v in common.items() if k not in ("data", "share", "loop")}
-    return Federation(
-        task=common["share"](common["data"], seed),
-        strategy=strategy,
-        defences=defences,
-        seed=seed,
-        **rest,
-        **common["loop"],
-    )
+def _federation(
+    share: Callable[[int], Task], settings: Mapping[str, Any], strategy: Strategy, defences: tuple[Any, ...], seed: int
+) -> Federation:
+    federation = Federation(share(seed), settings["model"], strategy=strategy, defences=defences, seed=seed)
+    return federation.but(**settings)
 
 
 def _plan(
-    table: Mapping[str, Any], keys: Mapping[str, tuple[Any, Any]], path: tuple[str, ...], mistakes: Mistakes
+    table: Mapping[str, Any], keys: Mapping[str, tuple[Any, Any]], path: tuple[str, ...], mistakes: Mistakes, base: Plan
 ) -> Plan | None:
     values = check_values(table, keys, path, mistakes)
     try:
-        return None if values is None else Plan(**values)
+        return None if values is None else replace(base, **values)
     except ValueError as error:
         mistakes.add((*path, str(error).split()[0]), str(error))
         return None
@@ -372,6 +363,8 @@ def _attacks(tables: Sequence[Any], mistakes: Mistakes, path: tuple[str, ...] = 
         if name in built:
             mistakes.add((*path, "attacks", i), f'two attacks are called "{name}"', 'give one a name = "..."')
         attack = build(attack_menu.MENU, table, (*path, "attacks", i), mistakes)
-        if attack is not None:
+        if isinstance(attack, attack_menu.Attack):
             built[name] = attack
+        elif attack is not None:
+            mistakes.add((*path, "attacks", i), f"{name} is no attack", "derive it from leakline.attacks.Attack")
     return built

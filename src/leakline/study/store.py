@@ -2,7 +2,7 @@
 
     runs/NAME/
       study.toml                      as asked
-      study.json                      the grid: labels -> run
+      study.json                      the grid: labels -> run; measures that attacks from outside brought
       runs/<hash>/
         run.json                      what was run: settings, versions, data fingerprints
         checkpoint.safetensors        where it stands, with the last round's record (one file, replaced at once)
@@ -12,7 +12,8 @@
         log.jsonl                     wall time; the only file that differs between equal runs
         end.json                      status and card; a run without it can be gone on with
         kept/round-0003/<client>.safetensors     updates that an attack asked for, and sent.safetensors
-        media/<attack>/...            pictures that an attack made (they may show what clients hold)
+        media/<attack>/...            what an attack made to look at (it may show what clients hold)
+        notes/<attack>/...            what an attack needs to go on where it stopped
 
 A round is committed by renaming its checkpoint, which holds the round's own record: the lines follow from it, and
 are written again if a kill came between. Nothing is pickled.
@@ -30,10 +31,11 @@ from pathlib import Path
 from typing import Any
 
 from leakline.bench.memory import flatten, unflatten
-from leakline.data.names import is_safe
 from leakline.errors import StoreError
 from leakline.federation import State
+from leakline.measures import Measure, read_measures
 from leakline.messages import Memory, Round, Update
+from leakline.names import clean, is_safe
 from leakline.readings import Reading
 from leakline.study.describe import FORMAT
 from leakline.weights import Entry, Layout, Weights
@@ -125,9 +127,7 @@ class Run:
                 meta = file.metadata()
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             if int(meta["format"]) != FORMAT:
-                raise StoreError(
-                    f"a checkpoint of format {meta['format']}, not {FORMAT}", self.key, "use another --out"
-                )
+                raise _older(f"this checkpoint was written by format {meta['format']}", self.key)
             vector = tensors.pop("weights")
             layout = Layout(tuple(Entry(n, tuple(s), b) for n, s, b in json.loads(meta["layout"])))
             tree = unflatten(tensors, json.loads(meta["plain"]))
@@ -214,10 +214,19 @@ class Run:
                 updates.append(Update(who, delta, int(meta["examples"]), int(meta["steps"]), part=part))
         return sent, updates
 
-    @property
-    def media(self) -> Path:
-        """Where attacks put pictures; they may show what clients hold, so reports can be made without them."""
-        return self.path / "media"
+    def has_kept(self) -> set[tuple[int, str]]:
+        """Of which rounds and clients updates were kept."""
+        paths = self.path.glob("kept/round-*/*.safetensors")
+        stems = [(p.parent.name.removeprefix("round-"), p.stem) for p in paths if p.stem != "sent"]
+        return {(int(index), stem.partition(".part-")[0]) for index, stem in stems}
+
+    def media(self, attack: str) -> Path:
+        """Where what an attack made to look at stands; it may show what clients hold, so reports can do without."""
+        return self.path / "media" / folder_of(attack)
+
+    def notes(self, attack: str) -> Path:
+        """Where an attack keeps what it needs to go on after a stop."""
+        return self.path / "notes" / folder_of(attack)
 
     def rounds(self) -> list[dict[str, Any]]:
         """The records of all rounds."""
@@ -268,12 +277,31 @@ class Store:
             )
         found = read_json(path)
         if found.get("format") != FORMAT:
-            raise StoreError(
-                f"this store has format {found.get('format')}, this version reads {FORMAT}",
-                self.root.name,
-                "run the study again with another --out",
-            )
+            raise _older(f"this store was written by format {found.get('format')}", self.root.name)
         return found
+
+    @property
+    def exists(self) -> bool:
+        """Whether a study has been written here."""
+        return (self.root / "study.json").is_file()
+
+    def measures(self) -> dict[str, Measure]:
+        """The measures of attacks from outside the package, as the store describes them."""
+        return read_measures(self.grid().get("measures"))
+
+
+def _older(what: str, where: str) -> StoreError:
+    return StoreError(
+        f"{what}, and this version reads format {FORMAT} (readings of format 1 are text)",
+        where,
+        "run the study again into a new directory: leakline run STUDY --out NEW",
+    )
+
+
+def folder_of(attack: str) -> str:
+    """The folder of an attack, which is known by its name in the study and the hash of its settings (`attack_key`)."""
+    name, _, settings = attack.rpartition("-")
+    return f"{clean(name)[:48]}-{clean(settings)}" if name else clean(settings)
 
 
 def free_bytes(path: Path) -> int:

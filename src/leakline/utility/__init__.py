@@ -17,10 +17,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from leakline.errors import StackError, StudyError
+from leakline.measures import MEASURES, Measure
 from leakline.utility import classification, segmentation
-from leakline.utility.facts import Facts
 
-__all__ = ["MENU", "Facts", "Objective", "imported", "objective"]
+__all__ = ["MENU", "Objective", "imported", "objective"]
 
 Kind = Literal["classification", "segmentation"]
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -40,9 +40,10 @@ class Objective:
     per_example_loss: Loss = field(repr=False)
 
     @property
-    def facts(self) -> Mapping[str, Facts]:
-        """Direction, range and meaning of each measure of `summary`."""
-        return classification.FACTS if self.kind == "classification" else segmentation.FACTS
+    def measures(self) -> Mapping[str, Measure]:
+        """The measures that `summary` may give."""
+        names = classification.MEASURED if self.kind == "classification" else segmentation.MEASURED
+        return {name: MEASURES[name] for name in names}
 
     @property
     def headline(self) -> str:

@@ -14,20 +14,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from leakline.utility.facts import LOSS, Facts
-
 Array = Tensor | np.ndarray
 
-FACTS: dict[str, Facts] = {
-    "accuracy": Facts("share of right answers"),
-    "balanced_accuracy": Facts("mean over classes of the share of right answers; chance is 1 / classes"),
-    "f1": Facts("mean over classes of the F1 score"),
-    "precision": Facts("mean over classes of the precision"),
-    "auc_micro": Facts("area under the micro-averaged one-vs-rest ROC curve; chance is 0.5"),
-    "auc": Facts("area under the ROC curve of the second of two classes; chance is 0.5"),
-    "loss": LOSS,
-}
-"""Direction, range and meaning of what `summary` returns."""
+MEASURED = ("accuracy", "balanced_accuracy", "f1", "precision", "auc_micro", "auc_binary", "loss")
+"""What `summary` may return; `leakline.measures` describes each."""
 
 
 def predictions(logits: Array) -> Tensor:
@@ -102,9 +92,9 @@ def micro_auc(logits: Array, labels: Array) -> float:
 
 
 def summary(logits: Array, labels: Array) -> dict[str, float]:
-    """All measures of `FACTS` at once; "auc" only where there are two classes."""
+    """All of `MEASURED` at once; "auc_binary" only where there are two classes."""
     rows, truth = _pair(logits, labels)
-    two = {"auc": binary_auc(rows.double().diff(dim=1), truth)} if rows.shape[1] == 2 else {}
+    two = {"auc_binary": binary_auc(rows.double().diff(dim=1), truth)} if rows.shape[1] == 2 else {}
     return {
         "accuracy": accuracy(logits, labels),
         "balanced_accuracy": balanced_accuracy(logits, labels),

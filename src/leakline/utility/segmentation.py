@@ -15,21 +15,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from leakline.utility.facts import LOSS, Facts
-
 Array = Tensor | np.ndarray
 
 SMOOTH = 1e-5
 """Keeps the soft Dice of two empty masks at 1; paper 004's code has the same value."""
 
-FACTS: dict[str, Facts] = {
-    "dice": Facts("Dice of the mask at probability 0.5, mean over images"),
-    "iou": Facts("IoU of the same mask, mean over images"),
-    "dice_patient": Facts("Dice, mean over patients of the mean over their images"),
-    "iou_patient": Facts("IoU, mean over patients of the mean over their images"),
-    "loss": LOSS,
-}
-"""Direction, range and meaning of what `summary` returns."""
+MEASURED = ("dice", "iou", "dice_patient", "iou_patient", "loss")
+"""What `summary` may return; `leakline.measures` describes each."""
 
 
 def soft_dice_each(logits: Tensor, masks: Tensor) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -19,8 +18,10 @@ from leakline.defences import FedBN
 from leakline.errors import LeaklineError, StudyError
 from leakline.federation import Federation
 from leakline.models.small import SmallCNN
-from leakline.study.lab import Lab, examine, train_run
+from leakline.readings import Reading
+from leakline.study.lab import Lab, examine
 from leakline.study.store import Store
+from leakline.study.train import train_run
 
 torch.set_num_threads(1)
 SMOOTH = SmallCNN((8, 16), 16, "softplus", "batch", "average")
@@ -70,9 +71,12 @@ def test_it_reads_ssim_psnr_and_rdlv_of_each_attacked_client_and_over_all(attack
         assert leak.value > 0
         assert leak.chance is not None
         assert leak.value > leak.chance
-        assert "decoys" in leak.note
+        assert leak.about["decoys"] > 20
+        assert 0 < leak.about["p"] <= 1
         assert by["ssim", client].value > by["ssim", client].chance  # the prior's
         assert "read exactly" in by["ssim", client].note
+        assert by["ssim", client].about["exposed"]
+        assert by["ssim", client].about["seconds"] > 0
     over = by["rdlv", None]
     assert over.n == 2
     assert over.low <= over.value <= over.high
@@ -80,7 +84,7 @@ def test_it_reads_ssim_psnr_and_rdlv_of_each_attacked_client_and_over_all(attack
 
 def test_the_bill_counts_the_evaluations_that_the_search_makes(attacked, world):
     attack, _, found = attacked
-    made = sum(int(re.search(r"(\d+) iterations", r.note)[1]) for r in found if r.measure == "ssim" and r.client)
+    made = sum(r.about["iterations"] for r in found if r.measure == "ssim" and r.client)
     # One image each; an evaluation counts as 2.2 steps. A line search may go a few evaluations beyond its limit.
     assert made <= attack.passes(world) / 2.2 + 10
     assert attack.passes(world) / 2.2 <= 2 * made
@@ -97,7 +101,7 @@ def test_two_workers_read_what_one_reads(attacked, tmp_path):
 
 def test_pictures_and_arrays_are_left_in_the_runs_media(attacked):
     _, lab, _ = attacked
-    folder = next(lab.run.media.rglob("one"))
+    folder = next(lab.run.media(lab.attack).rglob("one"))
     made, truth = (np.load(folder / f"{n}.npy", allow_pickle=False) for n in ("reconstruction", "truth"))
     assert made.shape == truth.shape == (1, 1, 32, 32)
     assert (folder / "strip.png").read_bytes()[:4] == b"\x89PNG"
@@ -184,17 +188,18 @@ def test_bn_only_without_statistics_keeps_its_class_loss_and_dlg_nothing_to_do_w
     assert GradientInversion(iterations=7, restarts=3).recipe.search.restarts == 3
 
 
-def test_rdlv_of_the_prior_itself_is_zero_and_a_perfect_guess_is_above_its_null(tmp_path):
+def test_rdlv_of_the_prior_itself_is_zero_and_a_perfect_guess_is_above_its_null():
     data = Phantoms(examples=30, size=32, seed=2).load().train.inputs(slice(None))
     prior, decoys = data[2:].mean(0, keepdim=True), data[2:, None]
 
     def told(images):
-        truth = Truth(data[:1], prior, decoys, "a", 0, tmp_path)
-        return {r.measure: r for r in readings([Guess(images, 0.0, 1, 1.0)], [truth]) if r.client}
+        truth = Truth(data[:1], prior, decoys, "a", 0)
+        found = readings([Guess(images, 0.0, 1, 1.0)], [truth])
+        return {r.measure: r for r in found if isinstance(r, Reading) and r.client}
 
     assert told(prior)["rdlv"].value == pytest.approx(0, abs=1e-9)
     assert told(data[:1])["ssim"].value == pytest.approx(1)
-    assert "p = 0.0345" in told(data[:1])["rdlv"].note  # 1 / 29: none of 28 decoys is as good
+    assert told(data[:1])["rdlv"].about == {"p": pytest.approx(1 / 29), "decoys": 28}  # none of them is as good
 
 
 def test_a_run_that_kept_nothing_says_so(world, tmp_path):

@@ -13,16 +13,17 @@ from PIL import Image
 from torch import nn
 
 from leakline.attacks.inversion import scene
+from leakline.attacks.inversion.embedding import save, trained
 from leakline.attacks.inversion.judge import Guess, Truth, first_hits, paired, readings
+from leakline.attacks.inversion.lineup import pool_of
 from leakline.data.base import Client, Data, Task
 from leakline.data.phantoms import Phantoms
 from leakline.defences import FedBN, GaussianRelease, PercentileGaussian
 from leakline.errors import DataError
 from leakline.federation import Federation
-from leakline.leakage.embedding import save, trained
 from leakline.leakage.images import iip
-from leakline.leakage.lineup import pool_of
 from leakline.models.small import SmallCNN
+from leakline.stack import Stack
 
 torch.set_num_threads(1)
 SIDE = 12
@@ -213,8 +214,8 @@ def test_one_network_and_pool_for_all_turns_and_defences_of_the_same_data(world,
 
 
 def test_noise_of_a_stack():
-    assert scene.noise_of(()) == scene.noise_of((FedBN(),)) == 0
-    assert scene.noise_of((FedBN(), GaussianRelease(noise_multiplier=0.5, clip=1.0))) == 0.5
+    assert Stack().loudness == Stack((FedBN(),)).loudness == 0
+    assert Stack((FedBN(), GaussianRelease(noise_multiplier=0.5, clip=1.0))).loudness == 0.5
 
 
 def test_a_federation_without_public_images_or_with_few_is_told_so(world):

@@ -8,6 +8,7 @@ from leakline.attacks.audit.game import Audit
 from leakline.attacks.audit.ldp import LdpDistinguish
 from leakline.attacks.audit.one_run import one_run
 from leakline.attacks.audit.questions import Question
+from leakline.attacks.audit.wide import Remark, look
 from leakline.attacks.audit.workbench import small, workbench
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "PublishChannel",
     "Question",
     "ReleaseChannel",
+    "Remark",
     "Scene",
     "audit",
     "canary",
@@ -29,6 +31,7 @@ __all__ = [
     "composed_rates",
     "craft",
     "judge",
+    "look",
     "one_run",
     "small",
     "strongest",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,10 @@ import torch
 from leakline.attacks.audit.bounds import Finding, strongest
 from leakline.attacks.audit.channel import Channel, PublishChannel, ReleaseChannel
 from leakline.attacks.audit.crafters import SIX, Pair, craft
-from leakline.attacks.audit.game import Audit, Hints, block
+from leakline.attacks.audit.game import Audit, Hints, block, broken
 from leakline.attacks.audit.questions import Question, SeatName, not_random, one_release
 from leakline.attacks.audit.scene import draw_scene, malicious_model
+from leakline.attacks.audit.wide import Remark
 from leakline.attacks.audit.workbench import workbench
 from leakline.attacks.base import Challenge
 from leakline.bench.training import Plan
@@ -31,10 +32,11 @@ ADVERSARIES = ("canary", *(name.replace(" ", "-") for name in SIX))
 
 @dataclass(frozen=True)
 class Audited:
-    """The result: every finding, and the privacy card with both halves."""
+    """The result: every finding, what else was looked at, and the privacy card with both halves."""
 
     card: Card
     findings: tuple[Finding, ...]
+    remarks: tuple[Remark, ...] = ()
 
     @property
     def broken(self) -> tuple[str, ...]:
@@ -55,6 +57,7 @@ class Audited:
         ]  # fmt: skip
         return {
             "findings": [plain(row) for row in rows],
+            "remarks": [plain(asdict(remark)) for remark in self.remarks],
             "broken": list(self.broken),
             "card": plain(self.card.as_dict()),
         }
@@ -84,14 +87,16 @@ def audit(
     confidence: float = 0.99,
     delta: float = 1e-5,
     title: str = "",
+    wide: bool = True,
     **settings: Any,
 ) -> Audited:
     """Measure what a stack of defences really promises, by playing the audit game against its own code.
 
     ``defences``: one, several, or a whole federation (nothing of it is trained). ``adversary``: "canary" is the worst
     case for the mechanism; paper 002's six ("benign" ... "dummy-gradient") craft gradients of a small model on
-    embedded digits, or of the federation's own; "all" plays everything. ``settings`` go to the federation that is
-    made up around the defences (strategy, sampling, participation, noise, seed).
+    embedded digits, or of the federation's own; "all" plays everything. ``wide``: look at the noise's own law, at
+    rounds in a row and at what is counted, too. ``settings`` go to the federation that is made up around the defences
+    (strategy, sampling, participation, noise, seed).
     """
     names = [adversary] if isinstance(adversary, str) else list(adversary)
     names = list(ADVERSARIES) if "all" in names else [name.replace(" ", "-") for name in names]
@@ -100,7 +105,7 @@ def audit(
             raise LeaklineError(f"there is no adversary {name!r}", fix=f"all, or one of: {', '.join(ADVERSARIES)}")
     stack = [defences] if isinstance(defences, Defence) else defences
     federation = stack if isinstance(stack, Federation) else workbench(stack, rounds=rounds, **settings)
-    game = Audit(trials, confidence, seat, delta)
+    game = Audit(trials, confidence, seat, delta, wide)
     challenges: list[Iterator[Challenge]] = []
     if "canary" in names:
         challenges.append(game.games(federation))
@@ -114,23 +119,19 @@ def audit(
             guesses.append(game.guess(challenge.view, challenge.hints))
             secrets.append(challenge.secret)
     findings = tuple(game.findings(guesses, secrets))
-    return Audited(card_with(federation, findings, delta, title), findings)
+    remarks = tuple(secret for secret in secrets if isinstance(secret, Remark))
+    return Audited(card_with(federation, findings, delta, title, remarks), findings, remarks)
 
 
-def card_with(federation: Federation, findings: Sequence[Finding], delta: float, title: str = "") -> Card:
+def card_with(
+    federation: Federation, findings: Sequence[Finding], delta: float, title: str = "", remarks: Sequence[Remark] = ()
+) -> Card:
     """The formal card of a federation with what was found, and whether it holds."""
-    title = title or " + ".join(type(d).__name__ for d in federation.defences) or "no defence"
-    card = formal_card(title, federation, delta)
-    card = replace(card, measured=tuple(f.reading() for f in strongest(findings)))
-    found = violations(card)
-    if not found:
-        found = tuple(
-            f"BROKEN: {f.quantity} of one release >= {f.low:.3g}, above the promised {f.question.promised:.3g} of "
-            f"{f.question.defence} ({f.question.situation})"
-            for f in findings
-            if f.broken
-        )
-    return replace(card, broken=found)
+    card = formal_card(title or str(federation.stack), federation, delta)
+    told = [r for r in remarks if r.verdict != "LOOKED"] + [broken(f) for f in findings if f.broken]
+    bounds = tuple(f.reading() for f in strongest(findings))
+    card = replace(card, measured=bounds, leaks=tuple(remark.reading() for remark in told))
+    return replace(card, broken=violations(card))
 
 
 def _on_digits(federation: Federation) -> Federation:
@@ -151,7 +152,7 @@ def _on_digits(federation: Federation) -> Federation:
 def _crafted(federation: Federation, names: Sequence[str], seat: SeatName, trials: int) -> Iterator[Challenge]:
     """Paper 002's crafters through the real hooks of any stack: each exchanges one input for another."""
     claims = {k: c for k, c in federation.claims().items() if isinstance(c, Claim)}
-    name, claim = next(iter(claims.items()), ("+".join(type(d).__name__ for d in federation.defences), None))
+    name, claim = next(iter(claims.items()), (str(federation.stack), None))
     promised = Seat.SERVER if claim is None or claim.observer is Seat.SERVER else Seat.CLIENT
     looks = promised if seat == "promised" else Seat(seat)
     channel: Channel = ReleaseChannel(federation) if looks is Seat.SERVER else PublishChannel(federation)

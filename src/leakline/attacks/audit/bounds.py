@@ -14,7 +14,7 @@ from leakline.attacks.audit.questions import Question
 from leakline.leakage.epsilon import EpsilonBound, MuBound, count_errors, epsilon_of_rates, lower_bound, mu_of_rates
 from leakline.leakage.interval import lower_rate, upper_rate
 from leakline.leakage.ranks import lower_bound_from_scores, mu_bound_from_scores
-from leakline.readings import Reading
+from leakline.readings import Fact, Reading
 
 
 @dataclass(frozen=True)
@@ -59,10 +59,14 @@ class Finding:
     def reading(self, by: str = "audit") -> Reading:
         """As a line of a card. The unit is that of the promise only where the seat is."""
         asked = self.question
-        unit = f":{asked.unit}" if asked.unit else ""
+        about: dict[str, Fact] = {"unit": asked.unit} if asked.unit else {}
+        about |= {"defence": asked.defence, "situation": asked.situation, "releases": asked.releases}
+        about |= {"confidence": self.confidence} | ({"delta": self.delta} if self.delta else {})
+        known = {"promised": asked.promised, "ceiling": self.ceiling}
+        about |= {name: value for name, value in known.items() if math.isfinite(value)}
         point = self.point * (self.composed / self.low if 0 < self.low < math.inf else 1.0)
         return Reading(
-            f"{self.quantity}{unit}", point, self.composed, n=self.trials, by=by, better="lower",
+            self.quantity, point, self.composed, n=self.trials, by=by, about=about,
             note=f"{self.note}; {asked.setting}",
         )  # fmt: skip
 

@@ -24,7 +24,6 @@ from torch import Tensor
 
 from leakline.bench.training import Bench
 from leakline.data.base import Client, Data
-from leakline.defences import Defence
 from leakline.federation import Federation, State, federate, keep_none
 from leakline.messages import Dropped, Memory, Order, Update
 from leakline.privacy import Seat
@@ -147,7 +146,7 @@ class _Cohort:
                 yield Dropped(order.client, "did not answer")
                 continue
             mine = order.client == channel._target
-            for part in range(int(order.notes.get("parts", 1))):
+            for part in range(federation.stack.sends(order.notes)):
                 sent = (
                     (self.change if channel.parts == "all" or part == 0 else nothing) if mine else others[order.client]
                 )
@@ -222,10 +221,7 @@ def _update(federation: Federation, name: str, change: Tensor) -> Update:
 
 def released(federation: Federation, update: Update, index: int, memory: Memory) -> Update:
     """An update after the stack's `release` hooks, as a client calls them."""
-    for place, defence in enumerate(federation.defences):
-        if type(defence).release is not Defence.release:
-            update = defence.release(update, federation.turn(place, index, update.client, memory))
-    return update
+    return federation.stack.release(update, federation.turns_of(update.client, index, memory))
 
 
 @dataclass(frozen=True)

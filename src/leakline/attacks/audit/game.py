@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -23,16 +23,14 @@ from leakline.attacks.audit.channel import Channel, LocalChannel
 from leakline.attacks.audit.crafters import Pair
 from leakline.attacks.audit.distinguishers import learned_ratio, matched_filter, side_score
 from leakline.attacks.audit.questions import MAIN, SeatName, not_random, situations
+from leakline.attacks.audit.wide import Remark, look
 from leakline.attacks.audit.workbench import small
-from leakline.attacks.base import Challenge
+from leakline.attacks.base import Attack, Challenge, Lab
 from leakline.federation import Federation
 from leakline.leakage.epsilon import trials_needed
 from leakline.privacy import Seat
 from leakline.randomness import Stream
 from leakline.readings import Reading
-
-if TYPE_CHECKING:
-    from leakline.study.lab import Lab
 
 
 @dataclass(frozen=True)
@@ -48,19 +46,21 @@ class Hints:
 
 
 @dataclass(frozen=True)
-class Audit:
+class Audit(Attack):
     """Does the implementation keep its promise? Plays canaries against the stack's real hooks, without training.
 
     ``trials`` are those of the main game (half in each world); games about buffers and dropouts take a fifth.
     ``confidence`` is that of all bounds together. ``seat``: "promised" is the seat each promise is made against,
     "server" or "client" looks from there whatever is promised. ``delta`` is for bounds that need one (pure promises
-    do not).
+    do not). ``wide``: also look at the noise's own law, at many canaries over rounds in a row, and at what is
+    counted (`leakline.attacks.audit.wide`), which takes about as long again.
     """
 
     trials: int = 20_000
     confidence: float = 0.99
     seat_of: SeatName = "promised"
     delta: float = 1e-5
+    wide: bool = True
     seat: ClassVar[Seat] = Seat.SERVER
 
     def __post_init__(self) -> None:
@@ -104,9 +104,14 @@ class Audit:
                 pair = Pair(pair.name, channel.pull(pair.zero), channel.pull(pair.one))  # views are updates
             learn = question.kind == "none"
             yield Challenge(views, Hints(pair, *known, learn=learn), (bits, question))
+        if self.wide and self.seat_of == "promised":
+            for remark in look(federation):
+                yield Challenge(None, None, remark)
 
-    def guess(self, view: Tensor, hints: Hints) -> np.ndarray:
-        """A score per view; 0 lies half-way between the two worlds."""
+    def guess(self, view: Tensor | None, hints: Hints | None) -> np.ndarray:
+        """A score per view; 0 lies half-way between the two worlds. A remark leaves nothing to guess."""
+        if view is None or hints is None:
+            return np.zeros(0)
         if hints.sides:
             return side_score(view, hints.pair)
         if hints.learn:
@@ -116,14 +121,25 @@ class Audit:
 
     def findings(self, guesses: Sequence[Any], secrets: Sequence[Any]) -> list[Finding]:
         """Every bound of every game."""
-        wanted = [(scores, bits, asked) for scores, (bits, asked) in zip(guesses, secrets, strict=True)]
+        played = [(g, s) for g, s in zip(guesses, secrets, strict=True) if not isinstance(s, Remark)]
+        wanted = [(scores, bits, asked) for scores, (bits, asked) in played]
         tests = sum(tests_of(asked) for _, _, asked in wanted)
         level = 1 - (1 - self.confidence) / max(tests, 1)
         return [f for scores, bits, asked in wanted for f in judge(scores, bits, asked, level, self.delta)]
 
     def measure(self, guesses: Sequence[Any], secrets: Sequence[Any]) -> list[Reading]:
-        """The strongest bound of each quantity."""
-        return [f.reading() for f in strongest(self.findings(guesses, secrets))]
+        """The strongest bound of each quantity, and what else is to be said."""
+        told = [s.reading() for s in secrets if isinstance(s, Remark) and s.verdict != "LOOKED"]
+        findings = self.findings(guesses, secrets)
+        told += [broken(f).reading() for f in findings if f.broken]
+        return [f.reading() for f in strongest(findings)] + told
+
+
+def broken(finding: Finding) -> Remark:
+    """A game's bound above its promise, in words."""
+    asked = finding.question
+    text = f"{finding.quantity} of one release >= {finding.low:.3g}, above the promised {asked.promised:.3g}"
+    return Remark("BROKEN", asked.defence, asked.unit, f"{text}, {asked.situation}", finding.low, asked.promised)
 
 
 PILOT = 50

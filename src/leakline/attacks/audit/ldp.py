@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -16,8 +17,8 @@ from leakline.attacks.audit.blackbox import Sides, play, report_sides
 from leakline.attacks.audit.crafters import SIX, Pair, craft, dummy_gradient
 from leakline.attacks.audit.scene import draw_scene, malicious_model
 from leakline.attacks.audit.stacks import stacked_losses
-from leakline.attacks.base import Challenge
-from leakline.defences import LdpSgd
+from leakline.attacks.base import Attack, Challenge, Lab
+from leakline.defences import Law
 from leakline.errors import StackError
 from leakline.federation import Federation
 from leakline.leakage.epsilon import ErrorCounts, count_errors, lower_bound, point_epsilon, pool
@@ -25,14 +26,11 @@ from leakline.leakage.ranks import lower_bound_from_scores
 from leakline.mechanisms.sphere import norm_ratio, report_cosines
 from leakline.privacy import Seat
 from leakline.randomness import Stream
-from leakline.readings import Reading
-from leakline.strategies import SGD
-
-if TYPE_CHECKING:
-    from leakline.study.lab import Lab
+from leakline.readings import Fact, Reading, rule_of
 
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
+NOTHING: Mapping[str, float] = MappingProxyType({})
 RATIOS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 
@@ -73,17 +71,18 @@ class Label:
     adversary: str
     box: Literal["white", "black"]
     rule: str
-    extra: str = ""
-    about: Mapping[str, float] = field(default_factory=dict, hash=False, compare=False)
+    extra: Mapping[str, float] = field(default_factory=dict, hash=False)
+    """What is varied in a figure: the norm, the server's step, or the number of clients."""
+    beside: Mapping[str, float] = field(default_factory=dict, hash=False, compare=False)
 
     @property
-    def measure(self) -> str:
-        """The name of the reading."""
-        return " | ".join([self.adversary, self.box, self.rule, *([self.extra] if self.extra else [])])
+    def about(self) -> dict[str, Fact]:
+        """What tells this line from others."""
+        return {"adversary": self.adversary, "box": self.box, "rule": self.rule, **self.extra}
 
 
 @dataclass(frozen=True)
-class LdpDistinguish:
+class LdpDistinguish(Attack):
     """Paper 002's six adversaries against LDP-SGD, each with a white and a black box, its rules and optimal ones.
 
     ``measurements`` pairs of images (the paper: ten measurements), ``trials`` K for each, half in each world. White
@@ -111,16 +110,17 @@ class LdpDistinguish:
 
     def check(self, federation: Federation) -> None:
         """Refuse a stack that this game does not know the law of."""
-        self._defence(federation)
+        self._law(federation)
 
-    def _defence(self, federation: Federation) -> LdpSgd:
-        if len(federation.defences) != 1 or type(federation.defences[0]) is not LdpSgd:
+    def _law(self, federation: Federation) -> Law:
+        law = federation.stack.law
+        if law is None:
             raise StackError(
                 "these rules know the law of ldp-sgd alone", "attacks", "use the attack audit for other stacks"
             )
-        if not isinstance(federation.strategy.optimiser, SGD) or federation.strategy.optimiser.momentum:
+        if not federation.strategy.optimiser.stateless:
             raise StackError("paper 002's server takes a plain step", "strategies", "use fedavg")
-        return federation.defences[0]
+        return law
 
     def challenges(self, lab: Lab) -> Iterator[Challenge]:
         """Every block of trials of every figure and table."""
@@ -128,21 +128,19 @@ class LdpDistinguish:
 
     def games(self, federation: Federation) -> Iterator[Challenge]:
         """The same, from a federation; nothing is trained but the malicious model."""
-        defence = self._defence(federation)
+        law = self._law(federation)
         bench = federation.bench()
         size = bench.initial.layout.size
-        server = federation.strategy.optimiser
-        assert isinstance(server, SGD)
-        step = server.learning_rate * defence.scale(size)
+        step = federation.strategy.optimiser.gain * law.scale(size)
         for m in range(self.measurements):
             # Data set and epsilon are in the address: cells of a study must not share their luck.
-            purpose = f"ldp-distinguish {federation.task.name} {defence.epsilon:g}"
+            purpose = f"ldp-distinguish {federation.task.name} {law.epsilon:g}"
             rng = Stream(federation.seed, m, "examiner", purpose).numpy()
             generator = torch.Generator().manual_seed(int(rng.integers(2**62)))
-            scene = draw_scene(federation, bench, rng, defence.clip)
+            scene = draw_scene(federation, bench, rng, law.clip)
             malicious = malicious_model(federation, bench, int(scene.y1[0]), seed=m)
             pairs = [craft(name, scene, malicious) for name in SIX]
-            game = _Game(defence.epsilon, defence.clip, size, self.trials, rng, self.reading)
+            game = _Game(law.epsilon, law.clip, size, self.trials, rng, self.reading)
             for pair in pairs:
                 yield from game.white(pair)
             f1, f2 = stacked_losses(scene, scene.x1, scene.y1), stacked_losses(scene, scene.x2, scene.y2)
@@ -153,16 +151,16 @@ class LdpDistinguish:
             for i, pair in enumerate(pairs):
                 yield game.black(pair, i, sides, before)
             for ratio in self.norms:
-                pair = dummy_gradient(size, defence.clip, ratio)
-                yield from game.white(pair, f"norm {ratio:g}")
+                pair = dummy_gradient(size, law.clip, ratio)
+                yield from game.white(pair, {"norm": ratio})
             if m == 0:
                 flip = SIX.index("gradient flip")
                 for times in self.steps:
                     far = play(starts[:1], [(0, f1)], gradients, self.trials // 2, step * times, generator)
-                    yield game.black(pairs[flip], flip, far, before, f"step {times:g}", step * times)
+                    yield game.black(pairs[flip], flip, far, before, {"step": times}, step * times)
                 for n in self.clients:
                     many = play(starts[:1], [(0, f1), (0, f2)], gradients, self.trials // 2, step, generator, n)
-                    yield game.black(pairs[0], 0, many, before, f"clients {n}")
+                    yield game.black(pairs[0], 0, many, before, {"clients": n})
                     yield game.inverted(pairs[0], n)
 
     def guess(self, view: White | Black, hints: Known) -> BoolArray | FloatArray:
@@ -183,33 +181,36 @@ class LdpDistinguish:
     def measure(self, guesses: Sequence[Any], secrets: Sequence[Any]) -> list[Reading]:
         """For each line of a figure: mean of eq. (3), and the bound of the pooled counts, or of scores at all ranks."""
         blocks: dict[str, list[tuple[Any, BoolArray]]] = {}
-        notes: dict[str, str] = {}
+        labels: dict[str, Label] = {}
         for guess, (bits, label) in zip(guesses, secrets, strict=True):
-            blocks.setdefault(label.measure, []).append((guess, bits))
-            told = ", ".join(f"{k} {v:.3g}" for k, v in label.about.items())
-            notes.setdefault(label.measure, told)
+            line = rule_of(label.about)
+            blocks.setdefault(line, []).append((guess, bits))
+            labels.setdefault(line, label)
         return [
-            self._reading(name, [count_errors(*block) for block in trials], notes[name])
+            self._reading(labels[line], [count_errors(*block) for block in trials])
             if trials[0][0].dtype == bool
-            else self._scored(name, *(np.concatenate(part) for part in zip(*trials, strict=True)), notes[name])
-            for name, trials in blocks.items()
+            else self._scored(labels[line], *(np.concatenate(part) for part in zip(*trials, strict=True)))
+            for line, trials in blocks.items()
         ]
 
-    def _scored(self, name: str, scores: FloatArray, bits: BoolArray, told: str) -> Reading:
+    def _scored(self, label: Label, scores: FloatArray, bits: BoolArray) -> Reading:
         rng = np.random.default_rng(len(scores))
         bound = lower_bound_from_scores(scores[~bits], scores[bits], 0.0, self.confidence, rng=rng)
         note = f"eq. (3) at the best of all ranks; bound at all of them, ceiling {bound.ceiling:.3g}"
-        return Reading(name, bound.point, bound.low, n=bound.trials, chance=0.0, better="lower", note=f"{note}; {told}")
+        return Reading(
+            "estimated-epsilon", bound.point, bound.low, n=bound.trials, chance=0.0,
+            about={**label.about, **label.beside, "ceiling": bound.ceiling}, note=note,
+        )  # fmt: skip
 
-    def _reading(self, name: str, counts: list[ErrorCounts], told: str) -> Reading:
+    def _reading(self, label: Label, counts: list[ErrorCounts]) -> Reading:
         points = [point_epsilon(c) for c in counts]
         finite = [p for p in points if math.isfinite(p)]
         bound = lower_bound(pool(counts), 0.0, self.confidence)
         lost = f" ({len(points) - len(finite)} more were infinite)" if len(finite) < len(points) else ""
         note = f"mean of {len(finite)} estimates by eq. (3){lost}; bound of pooled counts, ceiling {bound.ceiling:.3g}"
         return Reading(
-            name, float(np.mean(finite)) if finite else bound.low, bound.low, n=bound.trials, chance=0.0,
-            better="lower", note=f"{note}; {told}",
+            "estimated-epsilon", float(np.mean(finite)) if finite else bound.low, bound.low, n=bound.trials,
+            chance=0.0, about={**label.about, **label.beside, "ceiling": bound.ceiling}, note=note,
         )  # fmt: skip
 
 
@@ -241,7 +242,7 @@ class _Game:
     def bits(self) -> BoolArray:
         return np.asarray(self.rng.permutation(self.trials) % 2 == 1)
 
-    def white(self, pair: Pair, extra: str = "") -> Iterator[Challenge]:
+    def white(self, pair: Pair, extra: Mapping[str, float] = NOTHING) -> Iterator[Challenge]:
         known, bits = self.known(pair, "cosine"), self.bits()
         view = White(report_cosines(known.cosine, known.ratios, bits, self.size, self.epsilon, self.rng))
         about = _about(known)
@@ -259,12 +260,13 @@ class _Game:
             plane = self.rng.standard_normal((2, self.trials)) * math.sqrt((clients - 1) / self.size)
             sine = math.sqrt(max(0.0, 1 - known.cosine**2))
             cosines = cosines + np.stack([plane[0], known.cosine * plane[0] + sine * plane[1]])
-        label = Label(pair.name, "black", "inverted", f"clients {clients}", _about(known))
+        label = Label(pair.name, "black", "inverted", {"clients": clients}, _about(known))
         return Challenge(White(cosines, clients), known, (bits, label))
 
     def black(
-        self, pair: Pair, place: int, sides: Sides, before: Sequence[float], extra: str = "", step: float = 0.0
-    ) -> Challenge:
+        self, pair: Pair, place: int, sides: Sides, before: Sequence[float],
+        extra: Mapping[str, float] = NOTHING, step: float = 0.0,
+    ) -> Challenge:  # fmt: skip
         known = self.known(pair, RULES[pair.name])
         row = 2 if pair.name == "collusion" else 0
         worlds = [report_sides(sides.along[2 * place + w], known.ratios[w], self.epsilon, self.rng) for w in (0, 1)]
@@ -274,7 +276,7 @@ class _Game:
         after2 = twice.after(1, side) if known.rule == "loss change" else after1
         # The model moves against the report, so the signs of the step are those of -u.
         view = Black((before[row], before[1]), (after1, after2), -side * twice.signs)
-        about = _about(known) | ({"step": step} if step else {})
+        about = _about(known) | ({"moved": step} if step else {})
         return Challenge(view, known, (bits, Label(pair.name, "black", known.rule, extra, about)))
 
 
@@ -285,6 +287,6 @@ RULES = {name: "loss" for name in SIX} | {"benign": "loss change", "dummy gradie
 def _about(known: Known) -> dict[str, float]:
     return {
         "angle": math.degrees(math.acos(max(-1.0, min(1.0, known.cosine)))),
-        "norm 1": known.ratios[0],
-        "norm 2": known.ratios[1],
+        "ratio_1": known.ratios[0],
+        "ratio_2": known.ratios[1],
     }

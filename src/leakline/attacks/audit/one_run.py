@@ -76,8 +76,7 @@ def one_run(
         defences=stack,
         rounds=rounds,
         seed=seed,
-        **settings,  # type: ignore[arg-type]
-    )
+    ).but(**settings)
     bits = np.random.default_rng([seed, 5]).random(canaries) < 0.5
     cohort = _Canaries(
         federation, dict(zip(names, bits.tolist(), strict=True)), {name: i for i, name in enumerate(names)}

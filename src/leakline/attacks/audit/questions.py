@@ -13,7 +13,6 @@ from torch import Tensor
 from leakline.attacks.audit.channel import Channel, LocalChannel, PublishChannel, ReleaseChannel
 from leakline.attacks.audit.crafters import SIZE, Pair, canary
 from leakline.attacks.audit.workbench import record_bench
-from leakline.defences import hooks_of
 from leakline.federation import Federation
 from leakline.privacy import Adjacency, Claim, Gaussian, Pure, Seat, Unit, total_mu
 
@@ -61,12 +60,11 @@ def situations(
                 question = Question(name, seat, f"{claim.unit} seen by the {seat}", MAIN, "none")
             asked.append((question, claim.adjacency))
     if not asked and not promises:
-        stack = " + ".join(type(d).__name__ for d in federation.defences) or "no defence"
-        acts = {hook for d in federation.defences for hook in hooks_of(d)}
-        default = Seat.CLIENT if acts & {"admit", "publish"} else Seat.SERVER
+        stack = federation.stack
+        default = Seat.CLIENT if stack.using("admit", "publish") else Seat.SERVER
         for seat in seats or [default]:
             unit = f"client seen by the {seat}" if seats else ""
-            asked.append((Question(stack, seat, unit, MAIN, "none"), Adjacency.ADD_REMOVE))
+            asked.append((Question(str(stack), seat, unit, MAIN, "none"), Adjacency.ADD_REMOVE))
     for question, adjacency in asked:
         yield from _variants(question, adjacency, bench)
 
@@ -104,7 +102,7 @@ def _variants(question: Question, adjacency: Adjacency, bench: Federation) -> It
         yield replace(question, situation="canary in one value"), channel, canary(channel.layout, where="one value")
     if channel.layout.buffers:
         yield replace(question, situation="canary in buffers"), channel, canary(channel.layout, adjacency, "buffers")
-    if isinstance(channel, PublishChannel) and len(bench.task.clients) > 2 and bench.sampling == "full":
+    if isinstance(channel, PublishChannel) and len(bench.task.clients) > 2 and bench.cohort.sampling == "full":
         fewer = replace(channel, dropped=1)
         yield replace(question, situation="a client drops out"), fewer, canary(channel.layout, adjacency)
 

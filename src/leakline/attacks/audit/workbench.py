@@ -11,8 +11,9 @@ from torch import nn
 
 from leakline.bench.training import Plan
 from leakline.data.base import Client, Data, Task
-from leakline.defences import Defence, DpSgd
+from leakline.defences import Defence
 from leakline.federation import Architecture, Federation
+from leakline.stack import Stack
 from leakline.strategies import SGD, Strategy, fedavg
 from leakline.weights import Entry
 
@@ -62,26 +63,26 @@ def shell(entries: tuple[Entry, ...]) -> Architecture:
     return _Shrunk(entries)
 
 
-def small(federation: Federation, noise: Literal["secret", "seeded"] | None = None) -> Federation:
-    """The same stack, strategy and sampling over a few clients and a few values per entry.
+def small(
+    federation: Federation, noise: Literal["secret", "seeded"] | None = None, most: int = ENTRIES * 2 * VALUES
+) -> Federation:
+    """The same stack, strategy and sampling over a few clients and a few values per entry, at most ``most`` in all.
 
     The client with most examples comes first: under a weighted mean it has most to lose. Where all noise is added
     before the server's optimiser, the optimiser is left out: its step is public, and an observer inverts it.
     """
     layout = federation.layout
-    entries = tuple(
-        Entry(e.name, (min(e.size, VALUES),), e.buffer)
-        for buffer in (False, True)
-        for e in _ends([e for e in layout.entries if e.buffer == buffer])
-    )
+    kinds = [[e for e in layout.entries if e.buffer == buffer] for buffer in (False, True)]
+    ends = [e for kind in kinds for e in _ends(kind)]
+    each = max(1, min(VALUES, most // len(ends)))
+    entries = tuple(Entry(e.name, (min(e.size, each),), e.buffer) for e in ends)
     kept = tuple(sorted(federation.task.clients, key=lambda c: -len(c.train))[:CLIENTS])
-    late = any(d.at == "model" and type(d).publish is not Defence.publish for d in federation.defences)
+    late = federation.stack.publishing("model")
     strategy = federation.strategy if late else replace(federation.strategy, optimiser=SGD())
-    return replace(
-        federation,
+    return federation.but(
         task=replace(federation.task, clients=kept),
         model=_Shrunk(entries),
-        defences=tuple(defence.settled(federation) for defence in federation.defences),
+        defences=federation.stack.settled(federation),
         strategy=replace(strategy, warm_start=False),
         noise=noise or federation.noise,
         min_clients=1,
@@ -106,7 +107,8 @@ def workbench(
 
     ``buffers``: with BatchNorm, except around a defence that clips examples, which BatchNorm mixes.
     """
-    buffers = buffers and all(type(defence).gradient is Defence.gradient for defence in defences)
+    stack = Stack(tuple(defences))
+    buffers = buffers and stack.owner is None
     generator = torch.Generator().manual_seed(seed)
     shared = [Data(torch.randn(8, 4, generator=generator), torch.arange(8) % 2) for _ in range(clients)]
     task = Task(
@@ -117,11 +119,10 @@ def workbench(
         model=_network(buffers),
         plan=Plan(batch=0),
         strategy=strategy or fedavg("even"),
-        defences=tuple(defences),
+        defences=stack.defences,
         rounds=rounds,
         seed=seed,
-        **settings,  # type: ignore[arg-type]
-    )
+    ).but(**settings)
 
 
 def record_bench(federation: Federation) -> Federation:
@@ -129,7 +130,7 @@ def record_bench(federation: Federation) -> Federation:
 
     Poisson batches are left out: what sampling hides is the accountant's business, what a step hides is asked here.
     """
-    stack = [replace(d, rate=0.0) if isinstance(d, DpSgd) else d for d in federation.defences]
+    stack = federation.stack.unsampled()
     made = workbench(stack, rounds=federation.rounds, buffers=False, seed=federation.seed, noise=federation.noise)
     return replace(made, model=_linear, plan=Plan(batch=0, learning_rate=1.0))
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from leakline.attacks.base import Challenge
+from leakline.attacks.base import Artefact, Attack, Challenge, Lab
 from leakline.attacks.inversion import scene
+from leakline.attacks.inversion.embedding import load
 from leakline.attacks.inversion.intercepted import Intercepted, Labels, norm_momenta, problem_of
 from leakline.attacks.inversion.judge import Guess, Truth, readings
 from leakline.attacks.inversion.objective import Terms
@@ -18,15 +19,12 @@ from leakline.attacks.inversion.problem import Problem
 from leakline.attacks.inversion.search import Search, searches
 from leakline.attacks.inversion.statistics import Reading as Inverse
 from leakline.errors import StudyError
-from leakline.federation import Federation, Keep
-from leakline.leakage.embedding import load
+from leakline.federation import Federation
+from leakline.messages import Keep
 from leakline.privacy import Seat
 from leakline.readings import Reading
 from leakline.views import ServerView, need_single_updates
 from leakline.weights import Weights
-
-if TYPE_CHECKING:
-    from leakline.study.lab import Lab
 
 Variant = Literal["grad+bn", "dlg", "geiping", "bn-only", "deep-inversion"]
 Statistics = Literal["client", "global", "none"]
@@ -91,7 +89,7 @@ class Hints:
 
 
 @dataclass(frozen=True)
-class GradientInversion:
+class GradientInversion(Attack):
     """A client's training images, reconstructed by the server from one update (paper 001).
 
     ``variant`` names settings of the engine (see `VARIANTS`); ``iterations`` and ``restarts`` override theirs (0: as
@@ -216,11 +214,11 @@ class GradientInversion:
         prior = scene.prior_of(federation, self.prior, self.grey, self.seed)
         wrong = scene.other_weights(federation) if self.checkpoint == "wrong" else None
         for index in self.rounds:
-            kept = lab.run.kept(index, federation.wire)
+            kept = lab.kept(index)
             if kept is None:
                 raise _wrong(f"the updates of round {index} were not kept", "run the study with another --out")
             sent, updates = kept
-            there = set(lab.run.rounds()[index]["cohort"]) & set(self._targets(federation))
+            there = set(lab.cohorts()[index]) & set(self._targets(federation))
             if lost := sorted(there - {update.client for update in updates}):
                 raise _wrong(
                     f"the update of {lost[0]} in round {index} was not kept: the run was made for an attack on others",
@@ -233,16 +231,10 @@ class GradientInversion:
                     sent, federation.bench, federation.objective.per_example_loss, (sent,),
                     federation.plan_of(update.client), (sent,), ((update,),),
                 )  # fmt: skip
-                folder = lab.run.media / self._name / f"round-{index:04d}" / update.client
-                hints = Hints(prior, update.client, index, wrong, folder / "search", lab.says)
-                secret = scene.truth(federation, update.client, index, prior, folder, self.seed, self.embedding)
+                notes = lab.notes(f"round-{index:04d}", update.client)
+                hints = Hints(prior, update.client, index, wrong, notes, lab.says)
+                secret = scene.truth(federation, update.client, index, prior, self.seed, self.embedding)
                 yield Challenge(view, hints, secret)
-
-    @property
-    def _name(self) -> str:
-        from leakline.study.lab import attack_key
-
-        return attack_key("gradient-inversion", self)
 
     # the attacker's half
 
@@ -251,10 +243,13 @@ class GradientInversion:
         (found,) = self.guesses([(view, hints)], 1)
         return found
 
-    def guesses(self, asked: Sequence[tuple[ServerView, Hints]], workers: int) -> list[Guess]:
+    def guesses(self, asked: Iterable[tuple[ServerView, Hints]], workers: int) -> list[Guess]:
         """The same for several updates, with all their restarts side by side."""
-        told = [hints for _, hints in asked]
-        problems = [self._problem(*one) for one in asked]
+        questions = list(asked)
+        if not questions:
+            return []
+        told = [hints for _, hints in questions]
+        problems = [self._problem(*question) for question in questions]
         found = searches(
             problems, self.recipe.search, seed=self.seed, workers=workers, checkpoints=[hints.notes for hints in told],
             progress=lambda i, standing: told[i].says(f"{self.variant} of {told[i].client}: {standing.line()}"),
@@ -276,8 +271,8 @@ class GradientInversion:
 
     # the comparison
 
-    def measure(self, guesses: Sequence[Guess], secrets: Sequence[Truth]) -> list[Reading]:
-        """SSIM, PSNR and RDLV with its null for each client and round, and over all; writes the pictures."""
+    def measure(self, guesses: Sequence[Guess], secrets: Sequence[Truth]) -> list[Reading | Artefact]:
+        """SSIM, PSNR and RDLV with its null for each client and round, and over all; and the pictures."""
         return readings(guesses, secrets)
 
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from leakline.attacks.base import Artefact
 from leakline.attacks.inversion import media
-from leakline.leakage.embedding import embed
+from leakline.attacks.inversion.embedding import embed
+from leakline.attacks.inversion.lineup import Pool
 from leakline.leakage.images import (
     Identification,
     assign,
@@ -25,9 +26,8 @@ from leakline.leakage.images import (
     rdlv_null,
 )
 from leakline.leakage.interval import clopper_pearson, mean_interval
-from leakline.leakage.lineup import Pool
 from leakline.randomness import Stream
-from leakline.readings import Reading
+from leakline.readings import Fact, Reading
 
 _LOOKED = "; too small: which image each stands for was settled by looking at the reconstructions"
 
@@ -45,7 +45,7 @@ class Guess:
 
 @dataclass(frozen=True)
 class Truth:
-    """The images of one turn, the prior, sets of public images [sets, N, C, H, W], and where pictures go.
+    """The images of one turn, the prior, and sets of public images [sets, N, C, H, W].
 
     ``pool``: images to look for the source among; without it ``unread`` says why there is none. ``noise``: how much of
     it the defence adds, in the defence's own unit.
@@ -56,44 +56,46 @@ class Truth:
     decoys: Tensor | None
     client: str
     index: int
-    media: Path
     pool: Pool | None = None
     noise: float = 0.0
     unread: str = ""
 
 
-def readings(guesses: Sequence[Guess], secrets: Sequence[Truth]) -> list[Reading]:
-    """Per client and round, then over all of them; writes the pictures.
+def readings(guesses: Sequence[Guess], secrets: Sequence[Truth]) -> list[Reading | Artefact]:
+    """Per client and round, then over all of them; with the pictures.
 
     RDLV takes for every true image the best of all reconstructions (as the paper), so luck grows with their number:
     ``chance`` is the mean of the same maximum over decoys, reconstructions of *other* turns where their number fits
-    and sets of public images, and the note says how often decoys did as well.
+    and sets of public images, and p says how often decoys did as well.
 
     IIP looks for each reconstruction's nearest image (cosine in an embedding) among all clients' training images and
     the server's public ones. ``iip``: it is one of the client's; ``iip-exact``: it is the very image. ``cosine`` is
     the mean cosine to the nearest, its chance what public images reach among the others. Intervals are over images
     (95 %), where there are several: Student's, or exact for shares.
     """
-    found: list[Reading] = []
+    found: list[Reading | Artefact] = []
     whole = _Whole()
     for place, (guess, secret) in enumerate(zip(guesses, secrets, strict=True)):
         pairs = paired(guess, secret)
         leak = rdlv_max(secret.images, guess.images, secret.prior)
         null = _null(place, guesses, secrets)
         peak = psnr(secret.images[[p.truth for p in pairs]], guess.images[[p.made for p in pairs]])
-        told = "" if null is None else f"p = {p_value(float(leak.mean()), null.mean(1)):.3g} against {len(null)} decoys"
+        luck: dict[str, Fact] = (
+            {} if null is None else {"p": p_value(float(leak.mean()), null.mean(1)), "decoys": len(null)}
+        )
+        told = f"p = {luck['p']:.3g} against {luck['decoys']} decoys" if luck else ""
         turn = _Turn(secret)
         prior = float(np.mean([p.prior for p in pairs]))
         found += [
-            turn.line("ssim", [p.ssim for p in pairs], prior, _effort(guess, secret)),
-            Reading("psnr", float(peak.mean()), n=len(peak), client=secret.client, round=secret.index, better="lower"),
-            turn.line("rdlv", leak.tolist(), None if null is None else float(null.mean()), told),
+            turn.line("ssim", [p.ssim for p in pairs], prior, _effort(guess, secret), _took(guess)),
+            Reading("psnr", float(peak.mean()), n=len(peak), client=secret.client, round=secret.index),
+            turn.line("rdlv", leak.tolist(), None if null is None else float(null.mean()), told, luck),
         ]
         whole.add("ssim", secret, [p.truth for p in pairs], [p.ssim for p in pairs])
         whole.add("prior", secret, [p.truth for p in pairs], [p.prior for p in pairs])
         whole.add("rdlv", secret, range(len(leak)), leak.tolist())
-        scene = media.Scene(secret.media, secret.client, secret.index, secret.noise)
-        media.save(scene, secret.images, secret.prior, guess.images, pairs)
+        scene = media.Scene(secret.client, secret.index, secret.noise)
+        found.append(media.images_of(scene, secret.images, secret.prior, guess.images, pairs))
         if secret.pool is not None:
             found += _identify(turn, secret.pool, guess, pairs, whole, scene)
     return found + whole.lines()
@@ -114,8 +116,8 @@ def paired(guess: Guess, secret: Truth) -> list[media.Pair]:
 
 def _identify(
     turn: _Turn, pool: Pool, guess: Guess, pairs: Sequence[media.Pair], whole: _Whole, scene: media.Scene
-) -> list[Reading]:
-    """IIP in both variants and cosine; the points are written too."""
+) -> list[Reading | Artefact]:
+    """IIP in both variants and cosine, and the points."""
     secret = turn.secret
     line_up = pool.lineup(secret.client, secret.images)
     made = embed(pool.network, guess.images)
@@ -123,8 +125,9 @@ def _identify(
     rng = Stream(0, secret.index, secret.client, "gradient-inversion/iip").numpy()
     same = iip(made, line_up.features, line_up.owners, secret.client, rng=rng)
     exact = iip_exact(kept, line_up.features, line_up.places[[p.truth for p in pairs]], rng=rng)
-    media.save_points(scene, line_up.features[line_up.places], embed(pool.network, secret.prior), made)
-    size = f"{len(line_up.owners)} images"
+    points = media.points_of(scene, line_up.features[line_up.places], embed(pool.network, secret.prior), made)
+    count = len(line_up.owners)
+    size = f"{count} images"
     own = np.array([owner == secret.client for owner in line_up.owners])
     looked = _LOOKED if len(secret.images) > 1 else ""
     hits = first_hits(same.nearest.numpy(), own)
@@ -134,10 +137,17 @@ def _identify(
     whole.add("cosine", secret, range(len(hits)), same.cosine.tolist())
     whole.near = pool.near
     return [
-        turn.line("iip", hits, same.chance, f"p = {same.p_value:.3g} by permutation of {size}"),
-        turn.line("iip-exact", right, exact.chance, f"p = {exact.p_value:.3g} by permutation of {size}{looked}"),
-        turn.line("cosine", same.cosine.tolist(), pool.near, f"to the nearest of {size}"),
-    ]
+        points,
+        turn.line(
+            "iip", hits, same.chance, f"p = {same.p_value:.3g} by permutation of {size}",
+            {"p": same.p_value, "pool": count},
+        ),
+        turn.line(
+            "iip-exact", right, exact.chance, f"p = {exact.p_value:.3g} by permutation of {size}{looked}",
+            {"p": exact.p_value, "pool": count},
+        ),
+        turn.line("cosine", same.cosine.tolist(), pool.near, f"to the nearest of {size}", {"pool": count}),
+    ]  # fmt: skip
 
 
 def first_hits(nearest: np.ndarray, own: np.ndarray) -> list[float]:
@@ -153,11 +163,13 @@ class _Turn:
 
     secret: Truth
 
-    def line(self, measure: str, values: Sequence[float], chance: float | None, note: str) -> Reading:
+    def line(
+        self, measure: str, values: Sequence[float], chance: float | None, note: str, about: Mapping[str, Fact]
+    ) -> Reading:
         low, high = _interval(values)
         return Reading(
             measure, float(np.mean(values)), low, high, len(values), client=self.secret.client,
-            round=self.secret.index, chance=chance, better="lower", note=note,
+            round=self.secret.index, chance=chance, about=about, note=note,
         )  # fmt: skip
 
 
@@ -193,19 +205,20 @@ class _Whole:
             share /= share.sum()
             null = share @ np.stack([one.null for _, one in turns])
             observed, chance = (float(x) for x in share @ np.array([[one.score, one.chance] for _, one in turns]))
-            note = f"over attacked images; p = {p_value(observed, null):.3g} by permutation"
+            p = p_value(observed, null)
+            note = f"over attacked images; p = {p:.3g} by permutation"
             if measure == "iip-exact" and any(count > 1 for count, _ in turns):
                 note += _LOOKED
-            found.append(self._line(measure, chance, note))
+            found.append(self._line(measure, chance, note, {"p": p}))
         if self.identified:
             found.append(self._line("cosine", self.near, "to the nearest, mean over attacked images"))
         return found
 
-    def _line(self, measure: str, chance: float | None, note: str) -> Reading:
+    def _line(self, measure: str, chance: float | None, note: str, about: Mapping[str, Fact] | None = None) -> Reading:
         values = [float(np.mean(v)) for v in self.values[measure].values()]
         low, high = _interval(values)
         return Reading(
-            measure, float(np.mean(values)), low, high, len(values), chance=chance, better="lower", note=note
+            measure, float(np.mean(values)), low, high, len(values), chance=chance, about=about or {}, note=note
         )
 
 
@@ -216,6 +229,11 @@ def _interval(values: Sequence[float]) -> tuple[float | None, float | None]:
     share = set(values) <= {0.0, 1.0}
     mean = clopper_pearson(round(sum(values)), len(values)) if share else mean_interval(values)
     return mean.low, mean.high
+
+
+def _took(guess: Guess) -> dict[str, Fact]:
+    exposed: dict[str, Fact] = {"exposed": guess.exposed[0]} if guess.exposed else {}
+    return {"iterations": guess.iterations, "seconds": round(guess.seconds, 3), **exposed}
 
 
 def _effort(guess: Guess, secret: Truth) -> str:

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from pathlib import Path
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from leakline.attacks.inversion.embedding import load, trained
 from leakline.attacks.inversion.judge import Truth
+from leakline.attacks.inversion.lineup import Pool, pool_of
 from leakline.data.base import Data, Task
 from leakline.data.phantoms import Phantoms
-from leakline.defences import Defence
 from leakline.errors import DataError, StudyError
 from leakline.federation import Federation, initial_weights
-from leakline.leakage.embedding import load, trained
-from leakline.leakage.lineup import Pool, pool_of
 from leakline.randomness import Stream
 from leakline.weights import Weights
 
@@ -66,9 +64,7 @@ def other_weights(federation: Federation) -> Weights:
     return initial_weights(replace(federation, seed=federation.seed + 7919))
 
 
-def truth(
-    federation: Federation, client: str, index: int, prior: Tensor, media: Path, seed: int, embedding: str = ""
-) -> Truth:
+def truth(federation: Federation, client: str, index: int, prior: Tensor, seed: int, embedding: str = "") -> Truth:
     """What the examiner knows of one attacked turn, with sets of public images to measure luck by.
 
     ``embedding``: a safetensors file with weights of the network that looks for nearest images; without one, a network
@@ -86,8 +82,8 @@ def truth(
         decoys = torch.stack([shown.take(r).inputs(slice(None)) for r in rows])
     pool, unread = lineup(federation, seed, embedding)
     return Truth(
-        images, prior.expand(1, channels, *prior.shape[2:]), decoys, client, index, media, pool,
-        noise_of(federation.defences), unread,
+        images, prior.expand(1, channels, *prior.shape[2:]), decoys, client, index, pool,
+        federation.stack.loudness, unread,
     )  # fmt: skip
 
 
@@ -105,12 +101,6 @@ def lineup(federation: Federation, seed: int, embedding: str = "") -> tuple[Pool
         if embedding:  # asked for by name: not a thing to do without in silence
             raise
         return None, error.what
-
-
-def noise_of(defences: tuple[Defence, ...]) -> float:
-    """How much noise a stack adds, in its own unit: sigma0 or the noise multiplier; 0 where nothing is added."""
-    said = [getattr(d, name, 0.0) for d in defences for name in ("sigma0", "noise_multiplier")]
-    return max((float(value) for value in said), default=0.0)
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from leakline.data.guard import folder_of, reading
-from leakline.data.names import printable
 from leakline.data.prepare.write import write_npz
 from leakline.errors import DataError
+from leakline.names import printable
 
 MOST = 2**30  # no official file of these sets unpacks to a gigabyte
 

@@ -10,9 +10,9 @@ from leakline.data.csv_signals import need, read_csv
 from leakline.data.folders import Entry, entries, images_in, text
 from leakline.data.guard import folder_of, reading
 from leakline.data.images import decode_many
-from leakline.data.names import printable
 from leakline.data.prepare.write import all_or_error, joined, strings, write_npz
 from leakline.errors import DataError
+from leakline.names import printable
 
 GRADES = ("MildDemented", "ModerateDemented", "NonDemented", "VeryMildDemented")
 SIZE = 128
@@ -58,12 +58,12 @@ def _grades(source: Path) -> tuple[list[bytes], list[int], list[bool]]:
 
 def _grade(name: str, source: Path) -> int:
     plain = "".join(c for c in name.lower() if c.isalpha())
-    found = [i for i, grade in enumerate(GRADES) if grade.lower() == plain]
-    if not found:
+    grades = [i for i, grade in enumerate(GRADES) if grade.lower() == plain]
+    if not grades:
         raise DataError(
             f"unknown class folder {printable(name)!r}", printable(source), f"expected: {', '.join(GRADES)}"
         )
-    return found[0]
+    return grades[0]
 
 
 def _parquet(files: list[Path]) -> tuple[list[bytes], list[int], list[bool]]:
@@ -91,28 +91,28 @@ def chest_xray(source: Path, destination: Path) -> Path:
     names.
     """
     known = {"normal": "normal", "covid": "covid19", "covid19": "covid19", "viralpneumonia": "pneumonia"}
-    found = _class_folders(source)
-    plain = {e.label: "".join(c for c in e.label.lower() if c.isalnum()) for e in found}
+    pictures = _class_folders(source)
+    plain = {e.label: "".join(c for c in e.label.lower() if c.isalnum()) for e in pictures}
     label = {name: known.get(short, text(name)) for name, short in plain.items()}
     order = ("normal", "covid19", "pneumonia")
     names = sorted(set(label.values()), key=lambda n: (order.index(n) if n in order else len(order), n))
     return _pictures(
         destination,
         "chest_xray.npz",
-        found,
-        [names.index(label[e.label]) for e in found],
+        pictures,
+        [names.index(label[e.label]) for e in pictures],
         names,
         grey=True,
-        source=np.zeros(len(found), dtype=np.uint8),
+        source=np.zeros(len(pictures), dtype=np.uint8),
         source_names=strings([source.resolve().name]),
     )
 
 
 def fundus(source: Path, destination: Path) -> Path:
     """Class folders of colour photographs: normal/*.jpg, cataract/*.jpg, ..."""
-    found = _class_folders(source)
-    names = sorted({e.label for e in found}, key=lambda n: (n.lower() != "normal", n))
-    return _pictures(destination, "fundus.npz", found, [names.index(e.label) for e in found], names, grey=False)
+    pictures = _class_folders(source)
+    names = sorted({e.label for e in pictures}, key=lambda n: (n.lower() != "normal", n))
+    return _pictures(destination, "fundus.npz", pictures, [names.index(e.label) for e in pictures], names, grey=False)
 
 
 def head_ct(source: Path, destination: Path) -> Path:
@@ -129,8 +129,8 @@ def head_ct(source: Path, destination: Path) -> Path:
     missing = [i for i, _ in pairs if i not in paths]
     if missing or not all(h in (0, 1) for _, h in pairs):
         raise DataError(f"labels.csv names {len(missing)} pictures that are not there, or labels other than 0 and 1")
-    found = [Entry(paths[i], str(h), "") for i, h in pairs]
-    return _pictures(destination, "head_ct.npz", found, [h for _, h in pairs], ["normal", "haemorrhage"], grey=True)
+    labelled = [Entry(paths[i], str(h), "") for i, h in pairs]
+    return _pictures(destination, "head_ct.npz", labelled, [h for _, h in pairs], ["normal", "haemorrhage"], grey=True)
 
 
 def _class_folders(source: Path) -> list[Entry]:
@@ -143,28 +143,28 @@ def _class_folders(source: Path) -> list[Entry]:
             if d.is_dir() and not d.is_symlink() and (d / "images").is_dir()
             for p in images_in(d / "images")
         ]
-        found = nested or entries(source)
-    if len({e.label for e in found}) < 2:
+        pictures = nested or entries(source)
+    if len({e.label for e in pictures}) < 2:
         raise DataError("fewer than two class folders with pictures", printable(source), "use source/class/*.png")
-    return found
+    return pictures
 
 
 def _pictures(
     destination: Path,
     file: str,
-    found: list[Entry],
+    pictures: list[Entry],
     y: list[int],
     names: list[str],
     grey: bool,
     **more: np.ndarray,
 ) -> Path:
-    images, _, failed = decode_many([e.path for e in found], grey, SIZE)
-    all_or_error(failed, [e.path for e in found])
+    images, _, failed = decode_many([e.path for e in pictures], grey, SIZE)
+    all_or_error(failed, [e.path for e in pictures])
     arrays = {
         "x": np.stack(images),
         "y": np.array(y, dtype=np.uint8),
         "class_names": strings(names),
-        "filename": strings([e.path.name for e in found]),
+        "filename": strings([e.path.name for e in pictures]),
         **more,
     }
     return write_npz(destination, file, arrays)

@@ -12,9 +12,9 @@ from leakline.data.csv_signals import need, read_csv
 from leakline.data.folders import images_in
 from leakline.data.guard import child, folder_of, read_npz, reading
 from leakline.data.images import decode_many, resize, resize_masks
-from leakline.data.names import natural, printable
 from leakline.data.prepare.write import all_or_error, strings, write_npz
 from leakline.errors import DataError, RuntimeMissing
+from leakline.names import natural, printable
 
 LGG_SIZE, PROSTATE_SIZE = 128, 256
 FLAIR = 1  # the middle one of a TIF's three channels (pre-contrast, FLAIR, post-contrast)

@@ -13,9 +13,9 @@ import numpy as np
 from leakline.data.csv_signals import need, numbers, read_csv
 from leakline.data.guard import folder_of, reading
 from leakline.data.motion import ACTIVITIES, CHANNELS
-from leakline.data.names import natural, printable
 from leakline.data.prepare.write import strings, write_npz
 from leakline.errors import DataError
+from leakline.names import natural, printable
 
 if TYPE_CHECKING:
     import pandas as pd

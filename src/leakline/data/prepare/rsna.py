@@ -11,10 +11,10 @@ import numpy as np
 from leakline.data.csv_signals import need, read_csv
 from leakline.data.guard import folder_of, reading
 from leakline.data.images import SUFFIXES, decode_many
-from leakline.data.names import is_safe, printable
 from leakline.data.prepare.write import all_or_error, strings, write_npz
 from leakline.data.split import stream
 from leakline.errors import DataError, RuntimeMissing
+from leakline.names import is_safe, printable
 
 SIZE = 224
 SLICES = 25_000  # as many as the paper uses, half of them with haemorrhage
@@ -63,11 +63,11 @@ def _labels(path: Path) -> dict[str, int]:
     ids = frame["ID"].astype(str)
     rows = frame[ids.str.endswith("_any")]
     with reading(path, "labels must be 0 or 1"):
-        found = {str(i).removesuffix("_any"): int(v) for i, v in zip(rows["ID"], rows["Label"], strict=True)}
-    bad = [i for i, v in found.items() if v not in (0, 1) or not is_safe(i)]
-    if not found or bad:
+        labels = {str(i).removesuffix("_any"): int(v) for i, v in zip(rows["ID"], rows["Label"], strict=True)}
+    bad = [i for i, v in labels.items() if v not in (0, 1) or not is_safe(i)]
+    if not labels or bad:
         raise DataError(f"no rows ID_..._any with labels 0 or 1 ({len(bad)} bad ones)", printable(path))
-    return found
+    return labels
 
 
 def _balanced(names: list[str], labels: dict[str, int]) -> list[str]:

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from leakline.data.folders import text
-from leakline.data.names import is_safe, printable
 from leakline.errors import DataError
+from leakline.names import is_safe, printable
 
 
 def write_npz(destination: Path, file: str, arrays: Mapping[str, np.ndarray]) -> Path:

@@ -22,10 +22,11 @@ from leakline.runtimes.machine import cores
 from leakline.study.cells import Cell, Study
 from leakline.study.describe import description, key_of
 from leakline.study.judges import Place
-from leakline.study.lab import Opens, Progress, check_parts, silent
+from leakline.study.run import check_parts
 from leakline.study.sharing import Shared
 from leakline.study.spec import parse
 from leakline.study.store import Store
+from leakline.study.train import Opens, Progress, silent
 
 
 def on_simulation(
@@ -61,9 +62,9 @@ def on_deployment(
         check_parts(named)
     record = submit(asked, named.name, link, out, deadline, progress, wait=wait)
     cells = record["cells"]
-    study = replace(named, cells=tuple(_with_nodes(asked, place, cells) for place in range(len(named.cells))))
+    study = replace(named, cells=tuple(_with_nodes(asked, position, cells) for position in range(len(named.cells))))
     if study.every_attack and not all(
-        _here(cell) for cell, one in zip(study.cells, cells, strict=False) if not one["error"]
+        _here(cell) for cell, entry in zip(study.cells, cells, strict=False) if not entry["error"]
     ):
         names = ", ".join(study.every_attack)
         note = f"not attacked ({names}): an attack needs the clients' data, and they are at the nodes"
@@ -71,15 +72,15 @@ def on_deployment(
     return study, _trained_elsewhere(record)
 
 
-def _with_nodes(asked: Asked, place: int, cells: Sequence[Mapping[str, Any]]) -> Cell:
+def _with_nodes(asked: Asked, position: int, cells: Sequence[Mapping[str, Any]]) -> Cell:
     """A cell whose clients are as their nodes described them to the server."""
-    facts = cells[place].get("facts", {}) if place < len(cells) else {}
+    facts = cells[position].get("facts", {}) if position < len(cells) else {}
 
     def share(shared: Shared, seed: int) -> Any:
         base = base_task(shared, seed)
         return with_facts(base, {name: {"facts": one} for name, one in facts.items()}) if facts else base
 
-    return asked.study(share).cells[place]
+    return asked.study(share).cells[position]
 
 
 def _here(cell: Cell) -> bool:

@@ -14,10 +14,10 @@ from typing import Any
 from flwr.app import ArrayRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
-from leakline.data.names import printable
 from leakline.errors import ClientLost, StudyError
 from leakline.flower.transport.wire import answers_of, arrays, head_of, order_head, record
 from leakline.messages import Dropped, Order, Update
+from leakline.names import printable
 
 REASONS = {
     1: "its node cannot load the app",
@@ -102,27 +102,29 @@ class FlowerTransport:
         answers: dict[int, list[Update | Dropped]] = {}
         pending: dict[str, int] = {}
         packed: dict[int, ArrayRecord] = {}
-        for place, order in enumerate(orders):
+        for position, order in enumerate(orders):
             node = self.nodes.get(order.client)
             if node is None:
-                answers[place] = [Dropped(order.client, "no node of that name is connected")]
+                answers[position] = [Dropped(order.client, "no node of that name is connected")]
                 continue
             vectors = packed.setdefault(id(order.weights), arrays([order.weights.vector]))
             kind = MessageType.TRAIN if order.kind == "train" else MessageType.EVALUATE
             sent = self._push(node, kind, {**order_head(order), "names": self.names, **self.extra}, vectors, until)
             if sent is None:
-                answers[place] = [Dropped(order.client, "its order could not be sent")]
+                answers[position] = [Dropped(order.client, "its order could not be sent")]
             else:
-                pending[sent] = place
-        for place, order in enumerate(orders):
+                pending[sent] = position
+        for position, order in enumerate(orders):
             pause = FIRST_PAUSE
-            while place not in answers and time.monotonic() < until:
+            while position not in answers and time.monotonic() < until:
                 if not self._pull(pending, orders, answers):
                     time.sleep(pause)
                     pause = min(self.poll, 1.5 * pause)
-            if place not in answers:
+            if position not in answers:
                 self._pull(pending, orders, answers)
-            yield from answers.pop(place, None) or [Dropped(order.client, f"no answer within {until - started:.0f} s")]
+            yield from answers.pop(position, None) or [
+                Dropped(order.client, f"no answer within {until - started:.0f} s")
+            ]
         if not pending:  # a round that lost somebody says nothing about how long a round takes
             self._took.append(time.monotonic() - started)
 
@@ -192,14 +194,14 @@ class FlowerTransport:
     ) -> bool:
         replies = list(self.grid.pull_messages(list(pending))) if pending else []
         for reply in replies:
-            place = pending.pop(reply.metadata.reply_to_message_id, None)
-            if place is None:
+            position = pending.pop(reply.metadata.reply_to_message_id, None)
+            if position is None:
                 continue
             if reply.has_error():
                 reason = REASONS.get(reply.error.code, "its node failed")
-                answers[place] = [Dropped(orders[place].client, reason)]
+                answers[position] = [Dropped(orders[position].client, reason)]
             else:
-                answers[place] = self._read(reply.content, orders[place])
+                answers[position] = self._read(reply.content, orders[position])
         return bool(replies)
 
     def _read(self, content: RecordDict, order: Order) -> list[Update | Dropped]:

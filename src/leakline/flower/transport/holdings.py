@@ -15,9 +15,9 @@ from typing import Any
 
 from leakline.data import DATASETS, Client, Data, Dataset, is_safe
 from leakline.data.elsewhere import relabelled
-from leakline.data.names import printable
 from leakline.data.split import split, stream
 from leakline.errors import DataError
+from leakline.names import printable
 from leakline.study.build import Mistakes, build
 
 Config = Mapping[str, Any]
@@ -31,8 +31,8 @@ def simulated(config: Config) -> bool:
 def name_of(config: Config, names: Sequence[str]) -> str:
     """The client that a node plays, or "" for none."""
     if simulated(config):
-        place = int(config["partition-id"])
-        return names[place] if place < len(names) else ""
+        position = int(config["partition-id"])
+        return names[position] if position < len(names) else ""
     name = str(config.get("client", ""))
     return name if is_safe(name) else ""
 
@@ -52,17 +52,17 @@ def own_client(config: Config, name: str, fit: Mapping[str, Any]) -> Client:
     where = printable(name)
     if not config.get("data"):
         raise DataError("this node has no data", where, 'give data="PATH" in its --node-config')
-    found = relabelled(_load(Path(str(config["data"]))), fit["classes"], where)
-    if found.kind != fit["kind"]:
-        raise DataError(f"its data are for {found.kind}, the study is about {fit['kind']}", where)
-    if list(found.train.x.shape[1:]) != list(fit["shape"]):
+    dataset = relabelled(_load(Path(str(config["data"]))), fit["classes"], where)
+    if dataset.kind != fit["kind"]:
+        raise DataError(f"its data are for {dataset.kind}, the study is about {fit['kind']}", where)
+    if list(dataset.train.x.shape[1:]) != list(fit["shape"]):
         raise DataError(
-            f"its examples have shape {tuple(found.train.x.shape[1:])}, the study's {tuple(fit['shape'])}", where
+            f"its examples have shape {tuple(dataset.train.x.shape[1:])}, the study's {tuple(fit['shape'])}", where
         )
-    if found.test is not None:
-        return Client(name, found.train, found.test)
-    rest, held = split(found.train, float(fit["client_test"]), stream(int(fit["seed"]), "client-test", name))
-    return Client(name, found.train.take(rest), found.train.take(held) if len(held) else None)
+    if dataset.test is not None:
+        return Client(name, dataset.train, dataset.test)
+    rest, held = split(dataset.train, float(fit["client_test"]), stream(int(fit["seed"]), "client-test", name))
+    return Client(name, dataset.train.take(rest), dataset.train.take(held) if len(held) else None)
 
 
 def facts_of(client: Client) -> dict[str, Any]:

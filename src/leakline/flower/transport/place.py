@@ -19,7 +19,6 @@ from flwr.serverapp import Grid
 from torch import Tensor
 
 from leakline.data import Data
-from leakline.defences import Defence, Intermediaries
 from leakline.federation import Federation
 from leakline.flower.transport.exchange import FlowerTransport
 from leakline.flower.transport.shelf import Shelf
@@ -101,8 +100,9 @@ class FlowerPlace(FlowerTransport):
     def _foreseen(self, order: Order) -> Order | None:
         """The training order that will follow, where nothing that is still to happen can change it."""
         federation = self.federation
-        certain = federation.sampling == "full" and not federation.patience and order.round + 1 < federation.rounds
-        if not certain or not all(_says_the_same(defence) for defence in federation.defences):
+        everybody = federation.cohort.sampling == "full"
+        more = order.round + 1 < federation.rounds and not federation.judging.patience
+        if not (everybody and more and federation.stack.steady):
             return None
         return replace(order, round=order.round + 1, notes=self._notes, kind="train")
 
@@ -111,10 +111,3 @@ class FlowerPlace(FlowerTransport):
             then = replace(self._ahead.order, client=order.client)
             self._ahead.answers[order.client] = answers_of(content, then, NEXT)
         return super()._read(content, order)
-
-
-def _says_the_same(defence: Defence) -> bool:
-    """Whether a defence tells clients the same numbers in every round."""
-    if isinstance(defence, Intermediaries):
-        return isinstance(defence.parts, int) or defence.parts == "public"
-    return type(defence).brief is Defence.brief

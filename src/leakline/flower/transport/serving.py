@@ -24,10 +24,11 @@ from leakline.messages import Memory
 from leakline.runtimes.client import reason_of
 from leakline.study.cells import Cell, Study
 from leakline.study.describe import THREADS, description, key_of
-from leakline.study.lab import check_cell, grid_entry, train_run, wanted, write_grid
+from leakline.study.run import check_cell, grid_entry, wanted, write_grid
 from leakline.study.sharing import Shared, task_of
 from leakline.study.spec import parse
 from leakline.study.store import Store, write_atomically
+from leakline.study.train import train_run
 
 RECORD = "flower.json"
 """In the run directory: what became of the newest submission, for the command that waits for it."""
@@ -46,22 +47,22 @@ def serve(grid: Grid, context: Context) -> None:
             gathering = Gathering(grid, dict(config))
             study = parse(text, preset=preset, sets=sets, share=gathering.task).only(only)
             grid_cells: list[dict[str, Any]] = [grid_entry(study.unattacked(), cell) for cell in study.cells]
-            for place, cell in enumerate(study.cells):
+            for position, cell in enumerate(study.cells):
                 entry: dict[str, Any] = {"name": cell.name, "error": ""}
                 record["cells"].append(entry)
                 _write(out, record)
                 try:
-                    gathering.cell = place
+                    gathering.cell = position
                     federation = as_node(cell.federation())
                     entry |= {"run": key_of(description(federation)), "rounds": federation.rounds}
                     entry["facts"] = {name: fact.get("facts") for name, fact in gathering.facts.items()}
                     _write(out, record)
-                    grid_cells[place]["run"] = entry["run"]
+                    grid_cells[position]["run"] = entry["run"]
                     # Attacks need an examiner who sees everything; the command that submitted this may add them.
                     write_grid(Store(out), study, grid_cells)
                     _train(grid, study, cell, federation, gathering, out, entry["run"])
                 except LeaklineError as error:
-                    entry["error"] = grid_cells[place]["error"] = str(error)
+                    entry["error"] = grid_cells[position]["error"] = str(error)
                     write_grid(Store(out), study, grid_cells)
         except LeaklineError as error:
             record["error"] = str(error)
@@ -141,16 +142,16 @@ class Gathering:
     def task(self, shared: Shared, seed: int) -> Task:
         """The task of a cell: the server's own part from the study, the clients as their nodes describe them."""
         wanted_seed = dict(shared.values).get("seed", 0)
-        place = (repr(shared), seed if wanted_seed == "each" else int(wanted_seed))
-        if place in self._refused:
-            raise self._refused[place]  # the next cell need not wait for the same missing node again
-        if place not in self._done:
+        wanted = (repr(shared), seed if wanted_seed == "each" else int(wanted_seed))
+        if wanted in self._refused:
+            raise self._refused[wanted]  # the next cell need not wait for the same missing node again
+        if wanted not in self._done:
             try:
-                self._done[place] = self._ask(shared, seed, place[1])
+                self._done[wanted] = self._ask(shared, seed, wanted[1])
             except LeaklineError as error:
-                self._refused[place] = error
+                self._refused[wanted] = error
                 raise
-        task, self.transport, self._fits = self._done[place]
+        task, self.transport, self._fits = self._done[wanted]
         self._names = [client.name for client in task.clients]
         self.facts = {name: self.transport.facts[name] for name in self._names}
         return task
@@ -185,9 +186,9 @@ def with_facts(base: Task, facts: Mapping[str, Mapping[str, Any]]) -> Task:
     return replace(base, clients=tuple(_as_described(client, facts[client.name], base) for client in base.clients))
 
 
-def _as_described(client: Client, said: Mapping[str, Any], base: Task) -> Client:
-    facts = said.get("facts")
-    if said.get("simulated"):
+def _as_described(client: Client, reply: Mapping[str, Any], base: Task) -> Client:
+    facts = reply.get("facts")
+    if reply.get("simulated"):
         if isinstance(client.train, Elsewhere):
             raise StackError(
                 "this study's data are at the nodes of a real federation, and simulated nodes have none",

@@ -45,8 +45,8 @@ class Shelf:
     def recall(self, before: int) -> Memory:
         """What was known before round ``before``; nothing at first."""
         entries = self.entries()
-        found = [index for index in entries if index < before]
-        return entries[max(found)] if found else {}
+        earlier = [index for index in entries if index < before]
+        return entries[max(earlier)] if earlier else {}
 
     def keep(self, index: int, memory: Memory) -> None:
         """Keep what is known after round ``index``."""

@@ -19,10 +19,10 @@ from leakline.flower.processes import environment, flwr, healthy
 from leakline.flower.transport.serving import RECORD
 from leakline.flower.transport.turns import as_node
 from leakline.study.cells import Cell, Study
-from leakline.study.lab import Progress, silent
 from leakline.study.sharing import task_of
 from leakline.study.spec import Share, parse
 from leakline.study.store import read_json
+from leakline.study.train import Progress, silent
 
 NAME = "leakline"
 """What our connection is called in Flower's configuration."""
@@ -48,8 +48,8 @@ class Asked:
 
     def study(self, share: Share = task_of) -> Study:
         """The study with clients that train one by one, as they do on Flower."""
-        found = parse(self.text, preset=self.preset, sets=self.sets, share=share).only(self.only)
-        return replace(found, cells=tuple(one_by_one(cell) for cell in found.cells))
+        study = parse(self.text, preset=self.preset, sets=self.sets, share=share).only(self.only)
+        return replace(study, cells=tuple(one_by_one(cell) for cell in study.cells))
 
 
 def one_by_one(cell: Cell) -> Cell:
@@ -159,8 +159,8 @@ def _record(out: Path, token: str) -> dict[str, Any] | None:
     path = out / RECORD
     if not path.is_file():
         return None
-    found = read_json(path)
-    return found if found.get("submission") == token else None
+    record = read_json(path)
+    return record if record.get("submission") == token else None
 
 
 def _show(record: Mapping[str, Any] | None, out: Path, progress: Progress) -> None:

@@ -78,15 +78,15 @@ def _why(error: Exception) -> str:
 
 def _introduce(context: Context, head: Mapping[str, Any], name: str, mine: Mine | None) -> RecordDict:
     """Who this node is and whether its data fit."""
-    said: dict[str, Any] = {"name": name, "simulated": simulated(context.node_config)}
+    facts: dict[str, Any] = {"name": name, "simulated": simulated(context.node_config)}
     if name in head["names"]:
-        said["kept"] = _shelf(context, head, name).newest()
-        if mine is None and not said["simulated"]:
+        facts["kept"] = _shelf(context, head, name).newest()
+        if mine is None and not facts["simulated"]:
             try:
-                said["facts"] = facts_of(own_client(context.node_config, name, head["fit"]))
+                facts["facts"] = facts_of(own_client(context.node_config, name, head["fit"]))
             except Exception as error:
-                said["refused"] = _why(error)
-    return record(said)
+                facts["refused"] = _why(error)
+    return record(facts)
 
 
 def _shelf(context: Context, head: Mapping[str, Any], name: str) -> Shelf:
@@ -114,7 +114,7 @@ def study_settings(config: Mapping[str, Any]) -> tuple[str, str, tuple[str, ...]
 
 def as_node(federation: Federation) -> Federation:
     """The same federation with clients that train one by one: nodes cannot be vectorised over."""
-    return federation if federation.together == "off" else replace(federation, together="off")
+    return federation if federation.engine.together == "off" else federation.but(together="off")
 
 
 @contextlib.contextmanager

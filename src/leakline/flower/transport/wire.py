@@ -15,8 +15,8 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from torch import Tensor
 
-from leakline.data.names import printable
 from leakline.messages import Dropped, Order, Update
+from leakline.names import printable
 from leakline.weights import Layout, Weights
 
 HEAD, VECTORS = "leakline", "vectors"
@@ -36,10 +36,10 @@ def record(head: Mapping[str, Any], vectors: ArrayRecord | None = None, mark: st
 
 def head_of(content: RecordDict, mark: str = "") -> dict[str, Any]:
     """The head of a message, or a ValueError."""
-    found = json.loads(str(content[mark + HEAD]["json"]))
-    if not isinstance(found, dict):
+    head = json.loads(str(content[mark + HEAD]["json"]))
+    if not isinstance(head, dict):
         raise ValueError("the head is not a table")
-    return found
+    return head
 
 
 def arrays(vectors: Sequence[Tensor]) -> ArrayRecord:
@@ -47,13 +47,13 @@ def arrays(vectors: Sequence[Tensor]) -> ArrayRecord:
     return ArrayRecord({str(i): Array(v.detach().contiguous().numpy()) for i, v in enumerate(vectors)})
 
 
-def vector_of(content: RecordDict, place: int = 0, mark: str = "") -> Tensor:
+def vector_of(content: RecordDict, position: int = 0, mark: str = "") -> Tensor:
     """One vector of a message; a ValueError where it is not one of float32."""
-    found = content[mark + VECTORS][str(place)].numpy()
-    if found.dtype != np.float32 or found.ndim != 1:
-        raise ValueError(f"its update is {found.dtype} of shape {found.shape}, not a float32 vector")
+    vector = content[mark + VECTORS][str(position)].numpy()
+    if vector.dtype != np.float32 or vector.ndim != 1:
+        raise ValueError(f"its update is {vector.dtype} of shape {vector.shape}, not a float32 vector")
     # A copy: Flower's buffer is read-only, and torch wants to be able to write.
-    return torch.from_numpy(found.copy())
+    return torch.from_numpy(vector.copy())
 
 
 def order_head(order: Order) -> dict[str, Any]:
@@ -91,10 +91,10 @@ def answers_of(content: RecordDict, order: Order, mark: str = "") -> list[Update
         heads = head["updates"]
         if not 1 <= len(heads) <= MOST_PARTS:
             raise ValueError(f"{len(heads)} updates came")
-        return [_update(vector_of(content, place, mark), order, one) for place, one in enumerate(heads)]
+        return [_update(vector_of(content, position, mark), order, each) for position, each in enumerate(heads)]
     except Exception as error:  # a reply may hold anything at all
-        said = str(error) if type(error) is ValueError else type(error).__name__
-        return [Dropped(order.client, f"its reply cannot be read: {printable(said, 120)}")]
+        reason = str(error) if type(error) is ValueError else type(error).__name__
+        return [Dropped(order.client, f"its reply cannot be read: {printable(reason, 120)}")]
 
 
 def _update(vector: Tensor, order: Order, head: Mapping[str, Any]) -> Update:

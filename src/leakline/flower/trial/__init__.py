@@ -21,12 +21,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from leakline.data.names import is_safe
 from leakline.errors import LeaklineError, StoreError
 from leakline.flower import need_flower
 from leakline.flower.processes import born, environment, flwr, free_port, let_go, reap, start, stop, tree
 from leakline.flower.transport.submit import Link, await_health, connect
 from leakline.flower.trial.certificates import make_certificates, make_node_key
+from leakline.names import is_safe
 from leakline.study.store import read_json, write_atomically
 
 
@@ -64,8 +64,11 @@ def up(folder: Path, nodes: Sequence[Node] = (), *, insecure: bool = False, wait
         for node in state["nodes"]:
             _supernode(folder, state, node, link)
         _await_nodes(folder, state, wait)
-        for one in state["processes"].values():
-            one["family"] = {**one.get("family", {}), **{str(pid): day for pid, day in tree(one["pid"]).items()}}
+        for process in state["processes"].values():
+            process["family"] = {
+                **process.get("family", {}),
+                **{str(pid): day for pid, day in tree(process["pid"]).items()},
+            }
         _save(folder, state)
     except BaseException:
         _save(folder, state)
@@ -83,12 +86,12 @@ def down(folder: Path) -> list[str]:
     family: dict[int, str] = {}
     names = []
     # Nodes first: a node that loses its SuperLink would begin to call for it.
-    for name, one in reversed(state["processes"].items()):
-        if born(one["pid"]) == one["born"]:
+    for name, process in reversed(state["processes"].items()):
+        if born(process["pid"]) == process["born"]:
             names.append(name)
-            family |= tree(one["pid"])
+            family |= tree(process["pid"])
         # Helpers of a process that was killed are nobody's children now.
-        family |= {int(pid): day for pid, day in one.get("family", {}).items()}
+        family |= {int(pid): day for pid, day in process.get("family", {}).items()}
     stop(family)
     for file in folder.glob("state.db*"):  # with it go the nodes' registrations; keys, data and memories stay
         file.unlink()
@@ -101,7 +104,7 @@ def running(folder: Path) -> dict[str, bool]:
     if not (folder / "trial.json").is_file():
         raise StoreError("no trial federation was started here", folder.name, "`leakline flower up` starts one")
     state = read_json(folder / "trial.json")
-    return {name: born(one["pid"]) == one["born"] for name, one in state["processes"].items()}
+    return {name: born(process["pid"]) == process["born"] for name, process in state["processes"].items()}
 
 
 def link_of(folder: Path) -> Link:
@@ -144,8 +147,8 @@ def _launch(folder: Path, state: dict[str, Any], name: str, command: Sequence[st
 
 
 def _alive(state: Mapping[str, Any], name: str) -> bool:
-    one = state["processes"].get(name)
-    return one is not None and born(one["pid"]) == one["born"]
+    process = state["processes"].get(name)
+    return process is not None and born(process["pid"]) == process["born"]
 
 
 def _superlink(folder: Path, state: dict[str, Any]) -> Link:

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 
-from leakline.data.names import printable
 from leakline.errors import StackError
 from leakline.messages import Dropped, Update, problem_with
+from leakline.names import printable
 from leakline.weights import Entry, Layout, Weights
 
 COUNTER = "num_batches_tracked"

@@ -20,13 +20,14 @@ import numpy as np
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType, MetricRecord, RecordDict
 
-from leakline.defences import Defence, hooks_of
+from leakline.defences import Defence
 from leakline.errors import StackError
 from leakline.flower.recorder import ClientAppCallable, Mod, round_of
 from leakline.flower.transport.shelf import Shelf
 from leakline.flower.wrap.bridge import EXAMPLES, Bridge, node_name, only_arrays, only_metrics
-from leakline.flower.wrap.sides import HEAD, checked, names, needs_server, private, stack_key, turn
+from leakline.flower.wrap.sides import HEAD, SERVER, checked, stack_key
 from leakline.messages import Dropped, Memory, Order, Turn, Update
+from leakline.stack import Stack
 from leakline.weights import Weights
 
 
@@ -76,7 +77,7 @@ _DESK: ContextVar[_Desk | None] = ContextVar("leakline-desk", default=None)
 class _Mod:
     """The mod; all that it keeps between messages is in the node's state."""
 
-    defences: tuple[Defence, ...]
+    stack: Stack
     secret: bool
     seed: int
     name: Callable[[Context], str] | None
@@ -85,7 +86,7 @@ class _Mod:
     key: str = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "key", stack_key(self.defences))
+        object.__setattr__(self, "key", stack_key(self.stack))
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """Put home layers in, let the app train, take them out, release."""
@@ -94,7 +95,7 @@ class _Mod:
             return call_next(message, context)
         arrays = only_arrays(message.content)
         bridge = Bridge.of(arrays, self.buffers)
-        home = private(self.defences, bridge.layout)
+        home = self.stack.kept(bridge.layout)
         shelf = Shelf(context.state, f"mod-{self.key}")
         if kind == MessageType.EVALUATE:
             return call_next(self._filled(message, bridge, shelf.recall(shelf.newest() + 1), home), context)
@@ -117,9 +118,8 @@ class _Mod:
         content: dict[str, Any] = {}
         for part, (reply, update) in enumerate(zip(replies, updates, strict=True)):
             out = replace(update, delta=update.delta.only(lambda n: n not in home))
-            for place, defence in enumerate(self.defences):
-                its = self._turn(place, index, party, memory)
-                out = defence.release(out, replace(its, party=party if len(updates) == 1 else f"{party}/{part}"))
+            where = party if len(updates) == 1 else f"{party}/{part}"
+            out = self.stack.release(out, self._turns(index, where, memory))
             content |= self._records(bridge, reply.content, arrays, shared + out.delta, out, part)
         shelf.keep(index, memory)
         answer = {"stack": self.key, "parts": len(updates)}
@@ -129,10 +129,10 @@ class _Mod:
 
     def _check(self, head: Any) -> None:
         """Refuse to train for a server that does not do its half."""
-        elsewhere = [defence for defence in self.defences if needs_server(defence)]
+        elsewhere = self.stack.using(*SERVER)
         if "stack" not in head and elsewhere:
             raise StackError(
-                f"{names(elsewhere)} acts at the server too, and this server's strategy does not carry it",
+                f"{elsewhere} acts at the server too, and this server's strategy does not carry it",
                 "as_mod",
                 "wrap the strategy with the same list: leakline.flower.as_strategy(defences, strategy)",
             )
@@ -141,30 +141,29 @@ class _Mod:
                 "as_strategy and as_mod were given different defences", "as_mod", "give both the same list"
             )
 
-    def _turn(self, place: int, index: int, party: str, memory: Memory) -> Turn:
-        return turn(self.defences, place, index, party, memory, seed=self.seed, secret=self.secret)
+    def _turns(self, index: int, party: str, memory: Memory) -> tuple[Turn, ...]:
+        return self.stack.turns(index, party, memory, seed=self.seed, secret=self.secret)
 
     def _deal(self, examples: int, order: Order, memory: Memory) -> list[np.ndarray] | None:
-        parts = None
-        for place, defence in enumerate(self.defences):
-            parts = defence.split(examples, order, self._turn(place, order.round, order.client, memory)) or parts
-        return parts
+        return self.stack.split(examples, order, self._turns(order.round, order.client, memory))
 
     def _train(
         self, message: Message, context: Context, call_next: ClientAppCallable, desk: _Desk, bridge: Bridge,
         memory: Memory, home: frozenset[str], order: Order,
     ) -> list[Message]:  # fmt: skip
         """Let the app train, once for each part; an app that never asks for its rows cannot be split."""
-        replies, splits = [], [d for d in self.defences if "split" in hooks_of(d)]
+        replies: list[Message] = []
+        several = self.stack.sends(order.notes) > 1
         while True:
             token = _DESK.set(desk)
             try:
                 replies.append(call_next(self._filled(message, bridge, memory, home), context))
             finally:
                 _DESK.reset(token)
-            if splits and not desk.asked and order.notes.get("parts", 1) > 1 and not replies[-1].has_error():
+            if several and not desk.asked and not replies[-1].has_error():
+                split = self.stack.using("split")
                 raise StackError(
-                    f"{names(splits)} trains parts of a client's data apart, and this app trains on all of them",
+                    f"{split} trains parts of a client's data apart, and this app trains on all of them",
                     "as_mod",
                     "ask for the rows in the app's train function: rows = leakline.flower.rows(len(data))",
                 )

@@ -19,13 +19,14 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, FedProx, Strategy
 
-from leakline.defences import Defence, hooks_of
+from leakline.defences import Defence
 from leakline.errors import ClientLost, StackError
 from leakline.flower.recorder import read_reply
 from leakline.flower.wrap.around import Around
 from leakline.flower.wrap.bridge import EXAMPLES, Bridge, finite_figures, node_name
-from leakline.flower.wrap.sides import HEAD, checked, names, needs_client, private, stack_key, turn
-from leakline.messages import Dropped, Memory, Receipt, Turn, Update
+from leakline.flower.wrap.sides import CLIENT, HEAD, checked, stack_key
+from leakline.messages import Dropped, Memory, Receipt, Update
+from leakline.stack import Stack
 
 
 def as_strategy(
@@ -49,15 +50,14 @@ def as_strategy(
     """
     stack = checked(defences)
     plain = _is_mean(strategy) if averages is None else averages
-    for defence in stack:
-        if "publish" in hooks_of(defence) and defence.at == "aggregate" and not plain:
-            raise StackError(
-                f"{type(defence).__name__} adds its noise to the mean of the updates, and {_name(strategy)} does not "
-                "show it: what it returns has gone through more than a mean",
-                "as_strategy",
-                'wrap FedAvg or FedProx, say averages=True of a strategy of your own, or use at="model" '
-                '(MetricPrivacy: reading="paper"), which promises nothing with such a strategy',
-            )
+    if not plain and (early := stack.publishing("aggregate")):
+        raise StackError(
+            f"{early} adds its noise to the mean of the updates, and {_name(strategy)} does not "
+            "show it: what it returns has gone through more than a mean",
+            "as_strategy",
+            "wrap FedAvg or FedProx, say averages=True of a strategy of your own, or let the defence act on the model "
+            '(at="model"), which promises nothing with such a strategy',
+        )
     if weighting not in ("examples", "even"):
         raise ValueError(f'weighting must be "examples" or "even": {weighting!r}')
     return Defended(stack, strategy, weighting, noise == "secret", seed, on_bad_client, min_clients, tuple(buffers))
@@ -67,13 +67,13 @@ class Defended(Around):
     """A strategy with a guard before it and defences around it; ``rounds`` is what happened, one entry a round."""
 
     def __init__(
-        self, defences: tuple[Defence, ...], strategy: Strategy, weighting: str = "examples", secret: bool = True,
+        self, stack: Stack, strategy: Strategy, weighting: str = "examples", secret: bool = True,
         seed: int = 0, on_bad_client: str = "drop", min_clients: int = 1, buffers: tuple[str, ...] = (),
     ) -> None:  # fmt: skip
         super().__init__(strategy)
-        self.defences, self.weighting, self.secret, self.seed = defences, weighting, secret, seed
+        self.stack, self.weighting, self.secret, self.seed = stack, weighting, secret, seed
         self.on_bad_client, self.min_clients, self.buffers = on_bad_client, min_clients, buffers
-        self.client_side = tuple(d for d in defences if needs_client(d))
+        self.client_side = stack.using(*CLIENT)
         self.memory: Memory = {}
         self.rounds: list[dict[str, Any]] = []
         self.bridge: Bridge | None = None
@@ -83,19 +83,20 @@ class Defended(Around):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Remember what is sent, and send the notes of the defences along."""
-        messages = list(super().configure_train(server_round, arrays, config, grid))
+        messages, stack = list(super().configure_train(server_round, arrays, config, grid)), self.stack
         if self.bridge is None:
             self.bridge = Bridge.of(arrays, self.buffers)
-            self.private = private(self.defences, self.bridge.layout)
+            self.private = stack.kept(self.bridge.layout)
         self.arrays, self.asked = arrays, [message.metadata.dst_node_id for message in messages]
         self.sent = self.bridge.weights(arrays).only(lambda name: name not in self.private)
         self.facts: dict[str, float] = {}
-        self.turns = [self._turn(place, server_round - 1) for place in range(len(self.defences))]
-        notes: dict[str, float] = {}
-        for defence, its in zip(self.defences, self.turns, strict=True):
-            notes = defence.brief(notes, its)
+        self.turns = stack.turns(
+            server_round - 1, "server", self.memory, seed=self.seed, secret=self.secret,
+            expected=float(len(self.asked)), values=self.sent.layout.size, facts=self.facts,
+        )  # fmt: skip
+        notes = stack.brief(self.turns)
         if self.client_side:
-            head = {"round": server_round - 1, "stack": stack_key(self.defences), "notes": json.dumps(notes)}
+            head = {"round": server_round - 1, "stack": stack_key(self.stack), "notes": json.dumps(notes)}
             for message in messages:
                 message.content = RecordDict({**dict(message.content.items()), HEAD: ConfigRecord(head)})
         return messages
@@ -109,10 +110,8 @@ class Defended(Around):
         receipts: list[Receipt] = []
         dropped: list[Dropped] = []
         originals: dict[tuple[str, int], Message] = {}
-        updates: Iterator[Update] = self._arriving(server_round, list(replies), receipts, dropped, originals)
-        for defence, its in zip(self.defences, self.turns, strict=True):
-            updates = defence.admit(updates, its)
-        admitted = list(updates)
+        arriving = self._arriving(server_round, list(replies), receipts, dropped, originals)
+        admitted = list(self.stack.admit(arriving, self.turns))
         self._enough(server_round, receipts, dropped)
         arrays, metrics = super().aggregate_train(server_round, self._replies(admitted, originals))
         self.rounds.append(
@@ -124,20 +123,12 @@ class Defended(Around):
         # Above float32, so that the mean's own size is not lost beside that of the weights.
         wide = torch.cat([torch.as_tensor(arrays[e.name].numpy()).double().flatten() for e in self.sent.layout.entries])
         change = self.sent.like((wide - self.sent.vector.double()).float())
-        for at in ("aggregate", "model"):
-            for defence, its in reversed(list(zip(self.defences, self.turns, strict=True))):
-                if defence.at == at:
-                    change = defence.publish(change, receipts, its)
+        change = self.stack.publish(change, "aggregate", receipts, self.turns)
+        change = self.stack.publish(change, "model", receipts, self.turns)
         result = self.sent + change
         if not torch.isfinite(result.vector).all():
             raise ClientLost("the next model would not be finite; it was not published", f"round {server_round}")
         return self.bridge.record(result, self.arrays), metrics  # counters, and what stays at home, are as sent
-
-    def _turn(self, place: int, index: int) -> Turn:
-        return turn(
-            self.defences, place, index, "server", self.memory, seed=self.seed, secret=self.secret,
-            expected=float(len(self.asked)), values=self.sent.layout.size, facts=self.facts,
-        )  # fmt: skip
 
     def _arriving(
         self, index: int, replies: list[Message], receipts: list[Receipt], dropped: list[Dropped],
@@ -166,7 +157,7 @@ class Defended(Around):
                 self._drop(Dropped(node_name(node), "no reply came in time"), dropped, index)
         if lacking and len(lacking) == len(seen):
             raise StackError(
-                f"{names(self.client_side)} acts at the clients, and no reply shows that it did",
+                f"{self.client_side} acts at the clients, and no reply shows that it did",
                 f"round {index}; nothing was published",
                 "give the ClientApp the same list: ClientApp(mods=[leakline.flower.as_mod(defences)])",
             )
@@ -186,10 +177,10 @@ class Defended(Around):
         if reply.has_error() or not self.client_side:
             return [read_reply(self.bridge, reply, self.sent, key, several=False)]
         head = reply.content.config_records.get(HEAD, {})
-        if head.get("stack") != stack_key(self.defences):
+        if head.get("stack") != stack_key(self.stack):
             lacking.append(client)
             said = "carries no" if "stack" not in head else "was given another list than"
-            return [Dropped(client, f"its ClientApp {said} as_mod for {names(self.client_side)}")]
+            return [Dropped(client, f"its ClientApp {said} as_mod for {self.client_side}")]
         parts = head.get("parts", 1)
         if type(parts) is not int or not 1 <= parts <= 10_000:
             return [Dropped(client, "it does not say how many parts it sends")]
@@ -202,7 +193,7 @@ class Defended(Around):
 
     def _enough(self, index: int, receipts: list[Receipt], dropped: list[Dropped]) -> None:
         here = len({r.client for r in receipts})
-        needed = max(self.min_clients, 2 if any(d.needs_pairs for d in self.defences) else 1)
+        needed = max(self.min_clients, self.stack.fewest)
         if here < min(needed, len(self.asked)) or here == 0:
             raise ClientLost(
                 f"only {here} of {len(self.asked)} clients gave a usable answer, {needed} are needed"
@@ -238,7 +229,7 @@ class Defended(Around):
 
     def summary(self) -> None:
         """Say what protects, and what the wrapped strategy is."""
-        logging.getLogger("flwr").info("\t├──> Defended by leakline: %s", names(self.defences) or "guard only")
+        logging.getLogger("flwr").info("\t├──> Defended by leakline: %s", self.stack or "guard only")
         super().summary()
 
 

@@ -1,1 +1,6 @@
 """Paper 003: personal layers, attribute and membership inference."""
+
+from leakline.papers.fedper import charts, tables
+from leakline.report.papers import Paper
+
+PAPER = Paper("fedper", ("fedper", "fedper-split"), tables.TABLES, charts.charts)

@@ -1,1 +1,6 @@
 """Paper 001: gradient inversion."""
+
+from leakline.papers.gradient_inversion import charts, figures, tables
+from leakline.report.papers import Paper
+
+PAPER = Paper("gradient-inversion", ("gradient-inversion",), tables.TABLES | figures.FIGURES, charts.charts)

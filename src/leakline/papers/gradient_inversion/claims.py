@@ -4,27 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
-from pathlib import Path
 
 from leakline.papers.gradient_inversion import printed
-from leakline.papers.gradient_inversion.means import Measured, measured, paired
-from leakline.papers.gradient_inversion.noise import noisy
-from leakline.papers.gradient_inversion.store import HIGH_RISK, OURS, Turn, in_order, of, turns
-from leakline.papers.gradient_inversion.words import NOT_SAFE
+from leakline.papers.gradient_inversion.means import NOT_SAFE, Measured, measured, paired
+from leakline.papers.gradient_inversion.turns import HIGH_RISK, OURS, Turn, in_order, noisy, of, turns
+from leakline.results import Results
 from leakline.results.table import Table
 
 Row = tuple[str, str, str, str]
 NOT_RUN = "not run"
 
 
-def headline(root: Path) -> Table:
+def headline(results: Results) -> Table:
     """The paper's headline numbers and conclusions beside ours; "agrees" only where ours can tell."""
-    noise = of(noisy(root, "nine-clients"), OURS)
-    free = turns(root, lambda s: s.plain)
+    noise = of(noisy(results, "nine-clients"), OURS)
+    free = turns(results, lambda s: s.plain)
     rows = (
-        _prior([t for t in noise if t.setting.plain]), *_high_risk(noise), _others(noise), _others_identified(noise),
-        *_failing(free, turns(root, lambda s: s.defence == "fedbn")), _images(free), _steps(free), _phase(free),
-        _dp_sgd(turns(root, lambda s: s.scenario == "dp-sgd" and s.kind == "dp-sgd")),
+        _prior([t for t in noise if t.case.plain]), *_high_risk(noise), _others(noise), _others_identified(noise),
+        *_failing(free, turns(results, lambda s: s.defence == "fedbn")), _images(free), _steps(free), _phase(free),
+        _dp_sgd(turns(results, lambda s: s.scenario == "dp-sgd" and s.kind == "dp-sgd")),
     )  # fmt: skip
     note = (
         f"ours: {OURS} unless said; [95 % interval over images]; agrees: yes or no where the whole interval (of one "
@@ -80,7 +78,7 @@ def _high_risk(noise: Sequence[Turn]) -> list[Row]:
 def _others(noise: Sequence[Turn]) -> Row:
     claim = "all other clients do not leak (RDLV below 0 within the interval), whatever sigma0", "8 of 8 clients"
     other = [t for t in noise if t.client != HIGH_RISK]
-    cells = {k: m for k, own in in_order(other, lambda t: (t.client, t.setting.noise)) if (m := measured(own, "rdlv"))}
+    cells = {k: m for k, own in in_order(other, lambda t: (t.client, t.case.noise)) if (m := measured(own, "rdlv"))}
     if not cells:
         return *claim, NOT_RUN, ""
     sides = [side(m, above=False) for m in cells.values()]
@@ -94,8 +92,8 @@ def _others(noise: Sequence[Turn]) -> Row:
 def _others_identified(noise: Sequence[Turn]) -> Row:
     paper = f"below {printed.OTHERS_IIP:g} (chance for 512 of {printed.POOL:,} images: {printed.chance_of(512):.0%})"
     claim = "other clients are hardly identified (IIP), with noise"
-    other = [t for t in noise if t.client != HIGH_RISK and t.setting.noise > 0]
-    cells = {k: m for k, own in in_order(other, lambda t: (t.client, t.setting.noise)) if (m := measured(own, "iip"))}
+    other = [t for t in noise if t.client != HIGH_RISK and t.case.noise > 0]
+    cells = {k: m for k, own in in_order(other, lambda t: (t.client, t.case.noise)) if (m := measured(own, "iip"))}
     if not cells:
         return claim, paper, NOT_RUN, ""
     (client, sigma0), top = max(cells.items(), key=lambda item: item[1].value)
@@ -106,7 +104,7 @@ def _others_identified(noise: Sequence[Turn]) -> Row:
 
 def _failing(free: Sequence[Turn], unsent: Sequence[Turn]) -> list[Row]:
     """What the paper says an attack needs, by the attacks that go without, on each network."""
-    alone = [t for t in free if t.setting.scenario in ("one-image", "smooth")]
+    alone = [t for t in free if t.case.scenario in ("one-image", "smooth")]
     without = {
         "an attack that ignores BatchNorm's statistics fails": of(alone, "geiping"),
         "an attacker without the weights that were sent fails": of(alone, "wrong-checkpoint"),
@@ -118,7 +116,7 @@ def _failing(free: Sequence[Turn], unsent: Sequence[Turn]) -> list[Row]:
     for claim, own in without.items():
         cells = {
             place: m
-            for place, some in in_order(own, lambda t: (t.setting.network, t.setting.defence, t.attack))
+            for place, some in in_order(own, lambda t: (t.case.network, t.case.defence, t.attack))
             if (m := measured(some, "rdlv"))
         }
         ours = "; ".join(f"{_who(attack, defence)} on {net}: {shown(m)}" for (net, defence, attack), m in cells.items())
@@ -133,7 +131,7 @@ def _who(attack: str, defence: str) -> str:
 
 def _images(free: Sequence[Turn]) -> Row:
     claim = "more images in a step leak less", "SSIM falls (Fig. 6a)"
-    own = [t for t in of(free, OURS) if t.setting.scenario == "images"]
+    own = [t for t in of(free, OURS) if t.case.scenario == "images"]
     found = {count: m for count, some in in_order(own, lambda t: t.count) if (m := measured(some, "rdlv"))}
     if len(found) < 2:
         return *claim, NOT_RUN, ""
@@ -145,8 +143,8 @@ def _images(free: Sequence[Turn]) -> Row:
 
 def _steps(free: Sequence[Turn]) -> Row:
     claim = "more local steps leak less", "SSIM falls (Fig. 6b)"
-    own = [t for t in of(free, OURS) if t.setting.scenario in ("steps-1", "steps-4")]
-    late, early = ([t for t in own if t.setting.scenario == name] for name in ("steps-4", "steps-1"))
+    own = [t for t in of(free, OURS) if t.case.scenario in ("steps-1", "steps-4")]
+    late, early = ([t for t in own if t.case.scenario == name] for name in ("steps-4", "steps-1"))
     gap = paired(late, early, "rdlv")
     ours = f"RDLV at 4 steps minus at 1, same images: {shown(gap.difference)}" if gap else NOT_RUN
     return *claim, ours, _agrees(gap.difference if gap else None, above=False)
@@ -154,7 +152,7 @@ def _steps(free: Sequence[Turn]) -> Row:
 
 def _phase(free: Sequence[Turn]) -> Row:
     claim = "later rounds leak more", "better images in round 90 than 10 (Fig. 4, 5)"
-    own = [t for t in of(free, OURS) if t.setting.scenario == "phase"]
+    own = [t for t in of(free, OURS) if t.case.scenario == "phase"]
     rounds = sorted({t.round for t in own})
     if len(rounds) < 2:
         return *claim, NOT_RUN, ""
@@ -168,7 +166,7 @@ def _phase(free: Sequence[Turn]) -> Row:
 
 def _dp_sgd(found: Sequence[Turn]) -> Row:
     claim = "DP-SGD stops the leak (RDLV below 0)", "at every noise multiplier (Fig. 9)"
-    cells = {k: m for k, own in in_order(found, lambda t: (t.setting.noise, t.attack)) if (m := measured(own, "rdlv"))}
+    cells = {k: m for k, own in in_order(found, lambda t: (t.case.noise, t.attack)) if (m := measured(own, "rdlv"))}
     if not cells:
         return *claim, NOT_RUN, ""
     ours = "; ".join(f"{z:g} ({attack}): {shown(m)}" for (z, attack), m in cells.items())
@@ -184,7 +182,7 @@ def shown(found: Measured) -> str:
 
 
 def _curve(own: Sequence[Turn], measure: str) -> Mapping[float, Measured]:
-    return {x: m for x, some in in_order(own, lambda t: t.setting.noise) if (m := measured(some, measure)) is not None}
+    return {x: m for x, some in in_order(own, lambda t: t.case.noise) if (m := measured(some, measure)) is not None}
 
 
 def _until(curve: Mapping[float, Measured], least: float) -> str:

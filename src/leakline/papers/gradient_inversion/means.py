@@ -1,16 +1,18 @@
-"""Means over images with their intervals and baselines, for the tables of paper 001."""
+"""Means over images with their intervals and baselines, and how the tables of paper 001 say them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from leakline.leakage.interval import mean_interval
-from leakline.papers.gradient_inversion.store import Setting, Turn, dicts, finite, groups_of
+from leakline.papers.gradient_inversion.turns import Case, Turn
+from leakline.readings import Reading
+from leakline.results.settings import groups_of
 from leakline.text import number
 
 ONE_IMAGE = "one image: no interval"
@@ -47,9 +49,9 @@ def measured(found: Sequence[Turn], measure: str) -> Measured | None:
     sets = groups_of(kept, lambda turn: turn.cluster)
     values = np.array([np.mean([turn.value(measure) for turn in own]) for own in sets.values()])
     sizes = np.array([max(turn.count for turn in own) for own in sets.values()], dtype=np.float64)
-    low, high = _student(values, sizes) if len(sets) > 1 else _ends([turn.lines[measure] for turn in kept])
-    chances = [(finite(turn.lines[measure].get("chance")), turn.count) for turn in kept]
-    known = [(chance, size) for chance, size in chances if chance is not None]
+    low, high = _student(values, sizes) if len(sets) > 1 else _ends([turn.readings[measure] for turn in kept])
+    chances = [(turn.readings[measure].chance, turn.count) for turn in kept]
+    known = [(chance, size) for chance, size in chances if chance is not None and math.isfinite(chance)]
     chance = sum(c * n for c, n in known) / sum(n for _, n in known) if known else None
     return Measured(float(np.average(values, weights=sizes)), low, high, int(sizes.sum()), chance)
 
@@ -97,26 +99,22 @@ def p_values(found: Sequence[Turn], measure: str) -> str:
     return f"{known[0]:.3g} to {known[-1]:.3g}; at most 0.05 in {few} of {len(known)}"
 
 
-def accuracy(found: Sequence[Setting]) -> Measured | None:
+def accuracy(found: Sequence[Case]) -> Measured | None:
     """Test accuracy after the last round: the mean over seeds; one seed's own interval, or the seeds' range."""
-    lines = []
-    for setting in found:
-        own = [r for r in setting.cell.readings if r["measure"] == "accuracy" and "client" not in r]
-        lines += own[-1:]
-    if not lines:
+    readings = [r for case in found if (r := case.cell.newest("accuracy")) is not None]
+    if not readings:
         return None
-    values = [float(line["value"]) for line in lines]
-    low, high = _ends(lines) if len(lines) == 1 else (min(values), max(values))
-    return Measured(sum(values) / len(values), low, high, int(lines[0].get("n") or 1), majority(found))
+    values = [float(r.value) for r in readings]
+    low, high = _ends(readings) if len(readings) == 1 else (min(values), max(values))
+    return Measured(sum(values) / len(values), low, high, readings[0].n or 1, majority(found))
 
 
-def majority(found: Sequence[Setting]) -> float | None:
+def majority(found: Sequence[Case]) -> float | None:
     """What always guessing the commonest class of the server's test data gives."""
-    for setting in found:
-        for row in dicts(setting.cell.about.get("partition")):
-            counts = row.get("counts")
-            if row.get("name") == "server: test" and isinstance(counts, list) and sum(counts):
-                return float(max(counts) / sum(counts))
+    for row in (row for case in found for row in case.cell.holders):
+        counts = row.get("counts")
+        if row.get("name") == "server: test" and isinstance(counts, list) and sum(counts):
+            return float(max(counts) / sum(counts))
     return None
 
 
@@ -125,9 +123,54 @@ def _student(values: np.ndarray, sizes: np.ndarray) -> tuple[float, float]:
     return mean.low, mean.high
 
 
-def _ends(lines: Sequence[Mapping[str, Any]]) -> tuple[float | None, float | None]:
-    ends = [(finite(line.get("low")), finite(line.get("high"))) for line in lines]
-    known = [(low, high) for low, high in ends if low is not None and high is not None]
-    if len(known) < len(lines):
+def _ends(readings: Sequence[Reading]) -> tuple[float | None, float | None]:
+    known = [(r.low, r.high) for r in readings if r.low is not None and r.high is not None]
+    known = [(low, high) for low, high in known if math.isfinite(low) and math.isfinite(high)]
+    if len(known) < len(readings):
         return None, None
     return sum(low for low, _ in known) / len(known), sum(high for _, high in known) / len(known)
+
+
+# --- in words -----------------------------------------------------------------------------------------------------
+
+NOT_SAFE = "RDLV at or below 0 is no proof of safety: another attack may do better"
+IMAGES = (
+    "means over images [95 % t-interval, a client's images counting together]; "
+    "n: images; null: the same maximum over decoys that never saw the image; p: against it, which alone shows no leak: "
+    "the prior, whose RDLV is 0, may beat decoys too"
+)
+ABSENT = "no run of this store holds what this shows: run the study's scenarios for it"
+LEAK = (
+    "SSIM", "SSIM 95 %", "SSIM of the prior", "RDLV", "RDLV 95 %", "null of RDLV", "p of single updates", "n",
+)  # fmt: skip
+"""What `leak` gives."""
+
+
+def leak(found: Sequence[Turn]) -> tuple[Any, ...]:
+    """What attacked turns give away, with intervals and baselines."""
+    likeness, relative = measured(found, "ssim"), measured(found, "rdlv")
+    images = relative or likeness
+    return (
+        value(likeness), interval(likeness), chance(likeness), value(relative), interval(relative), chance(relative),
+        p_values(found, "rdlv"), images and images.images,
+    )  # fmt: skip
+
+
+def value(found: Measured | None) -> float | None:
+    """The mean."""
+    return None if found is None else found.value
+
+
+def chance(found: Measured | None) -> float | None:
+    """The baseline."""
+    return None if found is None else found.chance
+
+
+def interval(found: Measured | None) -> str:
+    """The interval in words; nothing where there is no mean."""
+    return "" if found is None else found.interval
+
+
+def noted(rows: Sequence[Any], note: str) -> str:
+    """A table's note, or why it has no rows."""
+    return note if rows else ABSENT

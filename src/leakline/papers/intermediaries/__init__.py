@@ -1,1 +1,9 @@
 """Paper 004: intermediaries."""
+
+from leakline.papers.intermediaries import figures, tables
+from leakline.report.papers import Paper
+
+PAPER = Paper(
+    "intermediaries", ("intermediaries-classification", "intermediaries-segmentation"),
+    tables.TABLES | figures.FIGURES, figures.charts,
+)  # fmt: skip

@@ -1,26 +1,27 @@
-"""Figures 1b and 2a to 2d of paper 004 as numbers and as SVG, from what each round wrote down."""
+"""Figures 1b and 2a to 2d of paper 004 as numbers and as charts, from what each round wrote down."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import numpy as np
 
-from leakline.papers.intermediaries.store import ASIDE, Arm, arms
-from leakline.report.charts.chart import Chart, Series
-from leakline.report.charts.static import svg
-from leakline.results.frames import Estimate, estimate
+from leakline.papers.intermediaries.arms import ASIDE, Arm, arms
+from leakline.report.charts.chart import Chart, Series, lines_of
+from leakline.report.papers import Tables
+from leakline.results import Estimate, Results
+from leakline.results.estimate import estimate
+from leakline.results.settings import groups_of
 from leakline.results.table import Table
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _SPAN = tuple(f"{q:.0%} quantile" for q in QUANTILES)
 
 
-def figure_1b(root: Path) -> Table:
+def figure_1b(results: Results) -> Table:
     """Figure 1b: noise level and diversity by the number of parts, and whether they follow the paper's laws."""
     rows = []
-    for z, own in _by_z([a for a in _either(root, f"{ASIDE}-1b") if isinstance(a.parts, int)]).items():
+    for z, own in _by_z([a for a in _either(results, f"{ASIDE}-1b") if isinstance(a.parts, int)]).items():
         base = next((a for a in own if a.parts == 1), None)
         for arm in sorted(own, key=lambda a: int(a.parts)):
             xi, phi = _over_seeds(arm, "noise_level"), _over_seeds(arm, "diversity")
@@ -41,17 +42,17 @@ def figure_1b(root: Path) -> Table:
     return Table("Figure 1b: noise level and diversity by number of parts", columns, tuple(rows), note)
 
 
-def figure_2a(root: Path) -> Table:
+def figure_2a(results: Results) -> Table:
     """Figure 2a: the distribution of the ratio lambda over rounds, with the goal 1/N."""
-    found = [a for a in arms(root) if a.z is not None and a.facts("ratio")]
+    found = [a for a in arms(results) if a.z is not None and a.facts("ratio")]
     rows = tuple((a.strategy, a.z, a.name, *_quantiles(a.facts("ratio")), 1 / a.clients) for a in _ordered(found))
     note = "over all rounds and seeds; the paper's rule steers towards 1/N"
     return Table("Figure 2a: ratio lambda over rounds", ("strategy", "z", "arm", *_SPAN, "1/N"), rows, note)
 
 
-def figure_2b(root: Path) -> Table:
+def figure_2b(results: Results) -> Table:
     """Figure 2b: the standard deviation of cosine(update, aggregate) over rounds."""
-    found = [a for a in arms(root) if a.z is not None and a.facts("cosine_spread")]
+    found = [a for a in arms(results) if a.z is not None and a.facts("cosine_spread")]
     rows = tuple(
         (a.strategy, a.z, a.name, *_quantiles(a.facts("cosine_spread")), _over_seeds(a, "cosine_spread"))
         for a in _ordered(found)
@@ -64,9 +65,9 @@ def figure_2b(root: Path) -> Table:
     return Table("Figure 2b: spread of cosines with the aggregate", columns, rows, note)
 
 
-def figure_2c(root: Path) -> Table:
+def figure_2c(results: Results) -> Table:
     """Figure 2c: utility by the number of clients, the test data unchanged."""
-    found = [a for a in arms(root, f"{ASIDE}-2c") if a.z is not None]
+    found = [a for a in arms(results, f"{ASIDE}-2c") if a.z is not None]
     measure = _headline(found)
     names = list(dict.fromkeys(a.name for a in found))
     rows = []
@@ -77,9 +78,9 @@ def figure_2c(root: Path) -> Table:
     return Table(f"Figure 2c: {measure} by number of clients", ("clients", *names), tuple(rows), note)
 
 
-def figure_2d(root: Path) -> Table:
+def figure_2d(results: Results) -> Table:
     """Figure 2d: the number of parts by round, and its largest step from one round to the next."""
-    found = [a for a in _ordered(arms(root)) if isinstance(a.parts, str)]
+    found = [a for a in _ordered(arms(results)) if isinstance(a.parts, str)]
     names = [f"{a.strategy} {a.name}" for a in found]
     longest = max((len(facts) for a in found for facts in a.rounds), default=0)
     rows: list[tuple[object, ...]] = []
@@ -90,7 +91,7 @@ def figure_2d(root: Path) -> Table:
     return Table("Figure 2d: parts by round", ("round", *names), tuple(rows), note)
 
 
-TABLES: dict[str, Callable[[Path], Table]] = {
+FIGURES: Tables = {
     "intermediaries/1b": figure_1b,
     "intermediaries/2a": figure_2a,
     "intermediaries/2b": figure_2b,
@@ -99,45 +100,34 @@ TABLES: dict[str, Callable[[Path], Table]] = {
 }
 
 
-def charts(root: Path) -> dict[str, Chart]:
-    """The figures, to be drawn by `leakline.report.charts.static.svg`."""
+def charts(results: Results) -> dict[str, Chart]:
+    """The figures."""
     found: dict[str, Chart] = {}
-    table = figure_1b(root)
-    for z in dict.fromkeys(row[0] for row in table.rows):
-        rows = [row for row in table.rows if row[0] == z]
-        lines = [_line(name, i, [(float(r[1]), r[2 + i]) for r in rows]) for i, name in enumerate(("xi", "phi"))]
+    for z, rows in groups_of(figure_1b(results).rows, lambda row: row[0]).items():
+        lines = lines_of(Table("", ("v", "xi", "phi"), tuple(row[1:4] for row in rows)))
         title = f"Figure 1b: noise level and diversity, z = {z:g}"
-        found[f"fig1b-{z:g}"] = Chart(title, "parts v", "xi, phi", tuple(s for s in lines if s.x))
-    for key, title, y in (("2a", "ratio lambda", "lambda"), ("2b", "spread of cosines", "standard deviation")):
-        rows = list((figure_2a if key == "2a" else figure_2b)(root).rows)
-        series = [_box(str(r[2]), i, r) for i, r in enumerate(rows)]
+        found[f"fig1b-{z:g}"] = Chart(title, "parts v", "xi, phi", tuple(lines))
+    for key, make, title, y in (
+        ("2a", figure_2a, "ratio lambda", "lambda"), ("2b", figure_2b, "spread of cosines", "standard deviation"),
+    ):  # fmt: skip
+        series = [_box(str(row[2]), i, row) for i, row in enumerate(make(results).rows)]
         note = "median and middle half over rounds"
         found[f"fig{key}"] = Chart(f"Figure {key}: {title}", "arm", y, tuple(series), kind="points", note=note)
-    table = figure_2c(root)
-    lines = [_line(n, i, [(float(r[0]), r[1 + i]) for r in table.rows]) for i, n in enumerate(table.columns[1:])]
-    found["fig2c"] = Chart(table.title, "clients", "percent", tuple(s for s in lines if s.x), y_range=(0.0, 100.0))
-    table = figure_2d(root)
-    lines = [_line(n, i, [(float(r[0]), r[1 + i]) for r in table.rows[:-1]]) for i, n in enumerate(table.columns[1:])]
-    found["fig2d"] = Chart(table.title, "round", "parts v", tuple(s for s in lines if s.x))
+    table = figure_2c(results)
+    found["fig2c"] = Chart(table.title, "clients", "percent", tuple(lines_of(table)), y_range=(0.0, 100.0))
+    table = figure_2d(results)
+    found["fig2d"] = Chart(table.title, "round", "parts v", tuple(lines_of(table)))
     return found
 
 
-def figures(root: Path) -> dict[str, str]:
-    """Every chart as an SVG file, by name."""
-    return {name: svg(chart, name) for name, chart in charts(root).items() if chart.series}
-
-
-def _either(root: Path, aside: str) -> list[Arm]:
+def _either(results: Results, aside: str) -> list[Arm]:
     """The scenario made for a figure, or else the arms of Table 1."""
-    return arms(root, aside) or [a for a in arms(root) if a.z is not None]
+    return arms(results, aside) or [a for a in arms(results) if a.z is not None]
 
 
 def _by_z(found: Sequence[Arm]) -> dict[float, list[Arm]]:
-    groups: dict[float, list[Arm]] = {}
-    for arm in found:
-        if arm.z is not None:
-            groups.setdefault(arm.z, []).append(arm)
-    return {z: own for z, own in sorted(groups.items()) if len(own) > 1}
+    groups = groups_of((arm for arm in found if arm.z is not None), lambda arm: arm.z)
+    return {z: same for z, same in sorted(groups.items()) if len(same) > 1}
 
 
 def _ordered(found: Sequence[Arm]) -> list[Arm]:
@@ -172,16 +162,11 @@ def _at(arm: Arm, i: int) -> float | None:
 
 
 def _headline(found: Sequence[Arm]) -> str:
-    has = {r["measure"] for a in found for c in a.cells for r in c.readings}
-    return next((m for m in ("dice", "auc", "auc_micro", "accuracy") if m in has), "dice")
+    has = {r.measure for a in found for c in a.cells for r in c.readings}
+    return next((m for m in ("dice", "auc_binary", "auc_micro", "accuracy") if m in has), "dice")
 
 
 def _box(name: str, style: int, row: Sequence[float]) -> Series:
     """The median and the middle half of a row of quantiles, each arm at its own place."""
     place = (float(style + 1),)
     return Series(name, style, place, (row[5],), (row[4],), (row[6],), place, place)
-
-
-def _line(name: str, style: int, points: Sequence[tuple[float, object]]) -> Series:
-    kept = [(x, y.mean if isinstance(y, Estimate) else y) for x, y in points if isinstance(y, Estimate | float | int)]
-    return Series(name, style, tuple(x for x, _ in kept), tuple(float(y) for _, y in kept))

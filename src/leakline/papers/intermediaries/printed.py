@@ -34,7 +34,7 @@ class Task:
 
 
 CLASSIFICATION = Task(
-    "Intracranial hemorrhage diagnosis (N = 20)", 20, ("auc", "accuracy"), ("AUC", "Acc"), (0.5, 1.0, 1.5), 0.01,
+    "Intracranial hemorrhage diagnosis (N = 20)", 20, ("auc_binary", "accuracy"), ("AUC", "Acc"), (0.5, 1.0, 1.5), 0.01,
     (245.6, 72.4, 36.9),
     none={
         "fedavg": ((90.88, 0.15), (82.85, 0.26)), "fedadam": ((91.85, 0.30), (84.16, 0.56)),

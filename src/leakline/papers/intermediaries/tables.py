@@ -9,24 +9,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from leakline.papers.intermediaries import printed
-from leakline.papers.intermediaries.figures import TABLES as FIGURES
-from leakline.papers.intermediaries.store import Arm, arms, difference
+from leakline.papers.intermediaries.arms import Arm, arms, difference
 from leakline.privacy.gdp import gdp_epsilon
-from leakline.results.frames import Estimate
-from leakline.results.stored import read_study
+from leakline.report.papers import Tables
+from leakline.results import Estimate, Results
 from leakline.results.table import Table
 
 SEEDS = "mean over seeds ± standard deviation [95 % t-interval, cut at 0 and 100]"
 NO_PROMISE = "no promise: v or C from un-noised updates"
 
 
-def table_1(root: Path) -> Table:
+def table_1(results: Results) -> Table:
     """Table 1: utility without and with intermediaries, the paper's numbers beside ours, and both epsilons."""
-    task, found = _task(root), arms(root)
+    task, found = _task(results), arms(results)
     columns = ["method", "row", "no privacy (paper)", "no privacy (ours)"]
     for z in task.z:
         columns += [f"z = {z:g} (paper)", f"z = {z:g} (ours)"]
@@ -59,10 +57,10 @@ def table_1(root: Path) -> Table:
     return Table(f"Table 1: {task.name}", tuple(columns), tuple(rows), note)
 
 
-def equal_privacy(root: Path) -> Table:
+def equal_privacy(results: Results) -> Table:
     """Every arm by the epsilon of one client, against the best arm without a split that is at least as private."""
-    task, rows = _task(root), []
-    found = sorted((a for a in arms(root) if a.mu is not None), key=lambda a: (a.strategy, a.mu or 0.0, a.split))
+    task, rows = _task(results), []
+    found = sorted((a for a in arms(results) if a.mu is not None), key=lambda a: (a.strategy, a.mu or 0.0, a.split))
     for arm in found:
         first, second = _measures([arm], task)
         other = counterpart(arm, found)
@@ -83,10 +81,10 @@ def equal_privacy(root: Path) -> Table:
     return Table("Utility at equal privacy of one client", columns, tuple(rows), note)
 
 
-def gain(root: Path) -> Table:
+def gain(results: Results) -> Table:
     """How much of what intermediaries gain is left when a client gets the same promise."""
-    task, rows = _task(root), []
-    found = [a for a in arms(root) if a.z is not None]
+    task, rows = _task(results), []
+    found = [a for a in arms(results) if a.z is not None]
     for arm in (a for a in found if a.split):
         measure = _measures([arm], task)[0]
         same = [a for a in found if a.strategy == arm.strategy]
@@ -119,7 +117,7 @@ def gain(root: Path) -> Table:
     return Table("What is left of the gain at equal privacy of one client", columns, tuple(rows), note)
 
 
-def epsilons(root: Path) -> Table:
+def epsilons(results: Results) -> Table:
     """The epsilon of one client for v parts, at the paper's rounds, delta and noise multipliers; no run enters."""
     parts, rows = (1, 2, 3, 4, 5, 8), []
     for task in (printed.CLASSIFICATION, printed.SEGMENTATION):
@@ -131,14 +129,12 @@ def epsilons(root: Path) -> Table:
     return Table("Epsilon of one original client", columns, tuple(rows), note)
 
 
-TABLES: dict[str, Callable[[Path], Table]] = {
+TABLES: Tables = {
     "intermediaries/1": table_1,
-    **FIGURES,
     "intermediaries/equal-privacy": equal_privacy,
     "intermediaries/gain": gain,
     "intermediaries/epsilons": epsilons,
 }
-"""All of them, to be joined to `leakline.report.tables.menu.TABLES`."""
 
 
 def counterpart(arm: Arm, others: Sequence[Arm]) -> Arm | None:
@@ -160,8 +156,8 @@ def _unlike(arm: Arm) -> Callable[[Arm], bool]:
     return lambda other: (other.bound, other.clip) != (arm.bound, arm.clip)
 
 
-def _task(root: Path) -> printed.Task:
-    kinds = [c.federation.get("task", {}).get("kind") for c in read_study(root).finished]
+def _task(results: Results) -> printed.Task:
+    kinds = [cell.task.get("kind") for cell in results.finished.cells]
     return printed.SEGMENTATION if "segmentation" in kinds else printed.CLASSIFICATION
 
 
@@ -169,8 +165,8 @@ def _ours(found: Sequence[Arm]) -> str:
     """What ours was run on, which is not what the paper's was."""
     for arm in found:
         cell = arm.cells[0]
-        data = cell.federation.get("task", {}).get("name", "")
-        micro = any(r["measure"] == "auc_micro" for r in cell.readings)
+        data = cell.task.get("name", "")
+        micro = any(r.measure == "auc_micro" for r in cell.readings)
         auc = "AUC is micro-averaged over classes; " if micro else ""
         return f"{data}, {arm.clients} clients, {cell.rounds} rounds; {auc}"
     return ""
@@ -179,8 +175,8 @@ def _ours(found: Sequence[Arm]) -> str:
 def _measures(found: Sequence[Arm], task: printed.Task) -> tuple[str, str]:
     """The paper's two measures; with more than two classes the micro-averaged AUC stands in for the AUC."""
     first, second = task.measures
-    has = {r["measure"] for a in found for c in a.cells for r in c.readings}
-    return ("auc_micro" if first == "auc" and "auc" not in has else first), second
+    has = {r.measure for a in found for c in a.cells for r in c.readings}
+    return ("auc_micro" if first == "auc_binary" and "auc_binary" not in has else first), second
 
 
 def _lines(own: Sequence[Arm], name: str) -> list[tuple[str, Callable[[Arm], bool], str | None]]:

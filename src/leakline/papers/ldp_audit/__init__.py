@@ -1,1 +1,6 @@
 """Paper 002: lower bounds of LDP-SGD."""
+
+from leakline.papers.ldp_audit import tables
+from leakline.report.papers import Paper
+
+PAPER = Paper("ldp-audit", ("ldp-audit",), tables.TABLES)

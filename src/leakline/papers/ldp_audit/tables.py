@@ -7,210 +7,174 @@ Clopper-Pearson bounds of the pooled counts. Figures come as the table of their 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from leakline.attacks.audit.crafters import SIX
 from leakline.attacks.audit.ldp import RULES
 from leakline.leakage.closed_forms import flip_epsilon
-from leakline.results.stored import Stored, read_study
+from leakline.papers.ldp_audit import printed
+from leakline.readings import Reading
+from leakline.report.papers import Tables
+from leakline.results import Results
 from leakline.results.table import Table
 
-PRINTED = {
-    ("benign", 4.0, "white"): 0.94,
-    ("gradient flip", 4.0, "white"): 3.99,
-    ("collusion", 4.0, "white"): 4.07,
-}
-"""The values that paper 002 gives in its text (MNIST); its figures have no numbers."""
-PRINTED_CLIENTS = {1: 0.12, 2: 0.07, 4: 0.06, 10: 0.06}
-"""Table 3 of paper 002 (MNIST, benign, epsilon not stated)."""
 BOUNDS = "eq. (3): mean of the measurements' point estimates, biased upwards; >=: 95 % bound of the pooled counts"
 
-Lines = Mapping[str, Mapping[str, Any]]
+VARIED = ("norm", "step", "clients")
+"""What single figures vary; readings of the others have none of it."""
 
 
-def cells(root: Path, scenario: str = "") -> Iterator[tuple[str, float, Lines]]:
-    """Data set, epsilon and the readings of the game by name, of each finished cell."""
-    for cell in read_study(root).finished:
-        name = str(cell.labels.get("scenario", ""))
-        epsilon = _epsilon(cell)
-        lines = {str(line["measure"]): line for line in cell.attacks if " | " in str(line.get("measure", ""))}
-        if epsilon is not None and lines and scenario in ("", name):
-            yield name, epsilon, lines
+@dataclass(frozen=True)
+class Game:
+    """One finished cell: its data set, its epsilon, and what was measured of each adversary, box and rule."""
+
+    data: str
+    epsilon: float
+    played: Sequence[Reading]
+
+    def got(self, adversary: str, box: str, rule: str, **varied: float) -> tuple[float | None, float | None]:
+        """The mean of eq. (3) and the bound that holds; nothing where it was not played."""
+        asked = {"adversary": adversary, "box": box, "rule": rule, **{key: varied.get(key) for key in VARIED}}
+        fitting = (r for r in self.played if asked == {key: r.about.get(key) for key in asked})
+        return next(((r.value, r.low) for r in fitting), (None, None))
+
+    def varied(self, what: str) -> list[float]:
+        """The values of one of `VARIED`."""
+        return [float(r.about[what]) for r in self.played if what in r.about]
 
 
-def _epsilon(cell: Stored) -> float | None:
-    stack = cell.federation.get("defences", [])
-    value = stack[0].get("epsilon") if len(stack) == 1 and isinstance(stack[0], dict) else None
-    return float(value) if value is not None else None
+def games(results: Results, data: str = "") -> list[Game]:
+    """The finished cells with one LDP mechanism, of one data set or of all, by epsilon."""
+    found = []
+    for cell in results.finished.cells:
+        name = cell.label("scenario")
+        played = [r for r in cell.attacks if r.measure == "estimated-epsilon"]
+        given = cell.defences[0].get("epsilon") if len(cell.defences) == 1 else None
+        if given is not None and played and data in ("", name):
+            found.append(Game(name, float(given), played))
+    return sorted(found, key=lambda game: game.epsilon) if data else found
 
 
-def _found(lines: Lines, *name: str) -> tuple[Any, Any]:
-    line = lines.get(" | ".join(name), {})
-    return line.get("value"), line.get("low")
-
-
-def panels(root: Path, scenario: str, title: str) -> Table:
+def _panels(data: str, title: str) -> Callable[[Results], Table]:
     """Figures 2, 5, 6 and 7: six adversaries, both boxes, every epsilon."""
-    rows = []
-    found = list(cells(root, scenario))
-    for adversary in SIX:
-        for _, epsilon, lines in sorted(found, key=lambda c: c[1]):
-            white, white_low = _found(lines, adversary, "white", "cosine")
-            best, best_low = _found(lines, adversary, "white", "optimal")
-            black, black_low = _found(lines, adversary, "black", RULES[adversary])
-            printed = PRINTED.get((adversary, epsilon, "white")) if scenario == "mnist" else None
-            rows.append(
-                (adversary, epsilon, printed, white, white_low, best, best_low, black, black_low)
-            )  # fmt: skip
-    columns = (
-        "adversary", "epsilon", "paper, white", "white eq. (3)", "white >=", "optimal eq. (3)", "optimal >=",
-        "black eq. (3)", "black >=",
-    )  # fmt: skip
-    note = f"{BOUNDS}; white: cosine rule (5); optimal: likelihood ratio; black: rules (4), (6), (7)"
-    return Table(title, columns, tuple(rows), note)
+
+    def table(results: Results) -> Table:
+        rows = []
+        for adversary in SIX:
+            for game in games(results, data):
+                paper = printed.WHITE.get((adversary, game.epsilon)) if data == "mnist" else None
+                rows.append((
+                    adversary, game.epsilon, paper, *game.got(adversary, "white", "cosine"),
+                    *game.got(adversary, "white", "optimal"), *game.got(adversary, "black", RULES[adversary]),
+                ))  # fmt: skip
+        columns = (
+            "adversary", "epsilon", "paper, white", "white eq. (3)", "white >=", "optimal eq. (3)", "optimal >=",
+            "black eq. (3)", "black >=",
+        )  # fmt: skip
+        note = f"{BOUNDS}; white: cosine rule (5); optimal: likelihood ratio; black: rules (4), (6), (7)"
+        return Table(title, columns, tuple(rows), note)
+
+    table.__doc__ = f"Paper 002, {title}."
+    return table
 
 
-def figure_2(root: Path) -> Table:
-    """Paper 002, Figure 2 a-f: measured epsilon on MNIST."""
-    return panels(root, "mnist", "Figure 2: measured epsilon, MNIST")
+def _summary(title: str, data: str = "") -> Callable[[Results], Table]:
+    """One row per adversary, three columns per data set, at the largest epsilon."""
+
+    def table(results: Results) -> Table:
+        top = max((game.epsilon for game in games(results)), default=math.nan)
+        chosen = [game for game in games(results) if game.epsilon == top and data in ("", game.data)]
+        columns = [f"{game.data} {box}" for game in chosen for box in ("white", "black", "optimal >=")]
+        rows = []
+        for adversary in SIX:
+            row: list[Any] = [adversary]
+            for game in chosen:
+                white, black = game.got(adversary, "white", "cosine"), game.got(adversary, "black", RULES[adversary])
+                row += [white[0], black[0], game.got(adversary, "white", "optimal")[1]]
+            rows.append(tuple(row))
+        return Table(title, ("adversary", *columns), tuple(rows), f"epsilon = {top:g}; {BOUNDS}")
+
+    table.__doc__ = f"Paper 002, {title}, at the largest epsilon."
+    return table
 
 
-def figure_5(root: Path) -> Table:
-    """Paper 002, Figure 5: measured epsilon on CIFAR-10."""
-    return panels(root, "cifar10", "Figure 5: measured epsilon, CIFAR-10")
+def _varied(
+    results: Results, what: str, parts: Sequence[str], cells: Callable[[Game, float], Sequence[Any]]
+) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """Columns for every epsilon of MNIST, and a row for every value that was played."""
+    found = games(results, "mnist")
+    columns = [f"eps {game.epsilon:g} {part}" for game in found for part in parts]
+    values = sorted({value for game in found for value in game.varied(what)})
+    return columns, [(value, *(cell for game in found for cell in cells(game, value))) for value in values]
 
 
-def figure_6(root: Path) -> Table:
-    """Paper 002, Figure 6: measured epsilon on Fashion-MNIST."""
-    return panels(root, "fashion-mnist", "Figure 6: measured epsilon, Fashion-MNIST")
-
-
-def figure_7(root: Path) -> Table:
-    """Paper 002, Figure 7: measured epsilon on SVHN."""
-    return panels(root, "svhn", "Figure 7: measured epsilon, SVHN")
-
-
-def _largest(root: Path) -> float:
-    return max((epsilon for _, epsilon, _ in cells(root)), default=math.nan)
-
-
-def summary(root: Path, title: str, scenarios: Callable[[str], bool], boxes: tuple[str, ...]) -> Table:
-    """One row per adversary, one column per data set and box, at the largest epsilon."""
-    top = _largest(root)
-    chosen = [(name, lines) for name, epsilon, lines in cells(root) if epsilon == top and scenarios(name)]
-    columns = ["adversary", *(f"{name} {box}" for name, _ in chosen for box in boxes)]
-    rows = []
-    for adversary in SIX:
-        row: list[Any] = [adversary]
-        for _, lines in chosen:
-            rule = {"white": "cosine", "black": RULES[adversary], "optimal >=": "optimal"}
-            for box in boxes:
-                value, low = _found(lines, adversary, "black" if box == "black" else "white", rule[box])
-                row.append(low if box == "optimal >=" else value)
-        rows.append(tuple(row))
-    return Table(title, tuple(columns), tuple(rows), f"epsilon = {top:g}; {BOUNDS}")
-
-
-def figure_1b(root: Path) -> Table:
-    """Paper 002, Figure 1b: what each adversary measures on MNIST at the largest epsilon."""
-    return summary(root, "Figure 1b: measured epsilon, MNIST", lambda n: n == "mnist", ("white", "black", "optimal >="))
-
-
-def figure_4(root: Path) -> Table:
-    """Paper 002, Figure 4: the four data sets side by side, white and black box."""
-    return summary(root, "Figure 4: four data sets", lambda n: True, ("white", "black", "optimal >="))
-
-
-def figure_3(root: Path) -> Table:
+def figure_3(results: Results) -> Table:
     """Paper 002, Figure 3: a dummy gradient's norm, measured and in closed form."""
-    found = sorted(cells(root, "mnist"), key=lambda c: c[1])
-    ratios = sorted(
-        {float(name.rpartition("norm ")[2]) for _, _, lines in found for name in lines if "| norm " in name}
-    )
-    columns = ["norm / L"]
-    for _, epsilon, _ in found:
-        columns += [f"eps {epsilon:g} eq. (3)", f"eps {epsilon:g} >=", f"eps {epsilon:g} exact"]
-    rows = []
-    for ratio in ratios:
-        row: list[Any] = [ratio]
-        for _, epsilon, lines in found:
-            row += [
-                *_found(lines, "dummy gradient", "white", "cosine", f"norm {ratio:g}"), flip_epsilon(epsilon, ratio)
-            ]  # fmt: skip
-        rows.append(tuple(row))
+
+    def cells(game: Game, ratio: float) -> Sequence[Any]:
+        measured = game.got("dummy gradient", "white", "cosine", norm=ratio)
+        return (*measured, flip_epsilon(game.epsilon, ratio))
+
+    columns, rows = _varied(results, "norm", ("eq. (3)", ">=", "exact"), cells)
     note = f"{BOUNDS}; exact: 2 artanh(r tanh(eps / 2))"
-    return Table("Figure 3: effect of the gradient's norm", tuple(columns), tuple(rows), note)
+    return Table("Figure 3: effect of the gradient's norm", ("norm / L", *columns), tuple(rows), note)
 
 
-def table_1(root: Path) -> Table:
+def table_1(results: Results) -> Table:
     """Paper 002, Table 1: who may do what, and which rule decides."""
-    crafter = dict(zip(SIX, ("nothing", "images", "parameters", "gradients", "gradients", "gradients"), strict=True))
-    equation = {"loss": "(4)", "loss change": "(6)", "sign count": "(7), sign corrected"}
     rows = tuple(
-        (name, crafter[name], "parameters" if name == "collusion" else "nothing", equation[RULES[name]], "(5)")
+        (
+            name, printed.CRAFTS[name], "parameters" if name == "collusion" else "nothing",
+            printed.EQUATIONS[RULES[name]], "(5)",
+        )
         for name in SIX
-    )
+    )  # fmt: skip
     columns = ("adversary", "crafter alters", "server alters", "black box", "white box")
     return Table("Table 1: adversaries", columns, rows, "weakest first; beside (5) the likelihood ratio is played")
 
 
-def table_2(root: Path) -> Table:
-    """Paper 002, Table 2: the network, layer by layer, as it was built."""
-    from leakline.attacks.audit.network import paper_002_cnn
-
-    rows = [
-        (name, str(layer), sum(p.numel() for p in layer.parameters()))
-        for name, layer in paper_002_cnn((1, 28, 28), 10).named_children()
-    ]
-    rows.append(("in all", "", sum(r[2] for r in rows)))
-    return Table("Table 2: network", ("layer", "what", "parameters"), tuple(rows), "for 28x28 grey images")
+def table_2(results: Results) -> Table:
+    """Paper 002, Table 2: the network, layer by layer, as it is built."""
+    rows = (*printed.NETWORK, ("in all", "", sum(size for _, _, size in printed.NETWORK)))
+    return Table("Table 2: network", ("layer", "what", "parameters"), rows, "for 28x28 grey images")
 
 
-def table_3(root: Path) -> Table:
+def table_3(results: Results) -> Table:
     """Paper 002, Table 3: the benign black box as the number of clients grows (MNIST)."""
-    found = sorted(cells(root, "mnist"), key=lambda c: c[1])
-    numbers = sorted(
-        {int(name.rpartition("clients ")[2]) for _, _, lines in found for name in lines if "| clients " in name}
-    )
-    columns = ["clients", "paper"]
-    for _, epsilon, _ in found:
-        columns += [f"eps {epsilon:g} eq. (3)", f"eps {epsilon:g} >=", f"eps {epsilon:g} inverted >="]
-    rows = []
-    for n in numbers:
-        row: list[Any] = [n, PRINTED_CLIENTS.get(n)]
-        for _, _, lines in found:
-            value, low = _found(lines, "benign", "black", "loss change", f"clients {n}")
-            row += [value, low, _found(lines, "benign", "black", "inverted", f"clients {n}")[1]]
-        rows.append(tuple(row))
+
+    def cells(game: Game, clients: float) -> Sequence[Any]:
+        change, inverted = (game.got("benign", "black", rule, clients=clients) for rule in ("loss change", "inverted"))
+        return (*change, inverted[1])
+
+    columns, rows = _varied(results, "clients", ("eq. (3)", ">=", "inverted >="), cells)
+    body = tuple((int(n), printed.CLIENTS.get(int(n)), *rest) for n, *rest in rows)
     note = f"{BOUNDS}; rule (6); inverted: the box divides the public step out of the model's change"
-    return Table("Table 3: number of clients, benign, MNIST", tuple(columns), tuple(rows), note)
+    return Table("Table 3: number of clients, benign, MNIST", ("clients", "paper", *columns), body, note)
 
 
-def steps(root: Path) -> Table:
+def steps(results: Results) -> Table:
     """Gradient flip, black box: the server's step decides what rule (4) finds (not in the paper)."""
-    found = sorted(cells(root, "mnist"), key=lambda c: c[1])
-    times = sorted({float(name.rpartition("step ")[2]) for _, _, lines in found for name in lines if "| step " in name})
-    columns = ("step, times the study's", *(f"eps {e:g} {what}" for _, e, _ in found for what in ("eq. (3)", ">=")))
-    rows = tuple(
-        (t, *(v for _, _, ls in found for v in _found(ls, "gradient flip", "black", "loss", f"step {t:g}")))
-        for t in times
-    )
-    return Table("Black box against the length of the server's step, MNIST", columns, rows, BOUNDS)
+
+    def cells(game: Game, times: float) -> Sequence[Any]:
+        return game.got("gradient flip", "black", "loss", step=times)
+
+    columns, rows = _varied(results, "step", ("eq. (3)", ">="), cells)
+    title = "Black box against the length of the server's step, MNIST"
+    return Table(title, ("step, times the study's", *columns), tuple(rows), BOUNDS)
 
 
-TABLES: dict[str, Callable[[Path], Table]] = {
-    "ldp-audit/fig1b": figure_1b,
-    "ldp-audit/fig2": figure_2,
+TABLES: Tables = {
+    "ldp-audit/fig1b": _summary("Figure 1b: measured epsilon, MNIST", "mnist"),
+    "ldp-audit/fig2": _panels("mnist", "Figure 2: measured epsilon, MNIST"),
     "ldp-audit/fig3": figure_3,
-    "ldp-audit/fig4": figure_4,
-    "ldp-audit/fig5": figure_5,
-    "ldp-audit/fig6": figure_6,
-    "ldp-audit/fig7": figure_7,
+    "ldp-audit/fig4": _summary("Figure 4: four data sets"),
+    "ldp-audit/fig5": _panels("cifar10", "Figure 5: measured epsilon, CIFAR-10"),
+    "ldp-audit/fig6": _panels("fashion-mnist", "Figure 6: measured epsilon, Fashion-MNIST"),
+    "ldp-audit/fig7": _panels("svhn", "Figure 7: measured epsilon, SVHN"),
     "ldp-audit/table1": table_1,
     "ldp-audit/table2": table_2,
     "ldp-audit/table3": table_3,
     "ldp-audit/steps": steps,
 }
-"""All of them, to be joined to `leakline.report.tables.menu.TABLES`."""

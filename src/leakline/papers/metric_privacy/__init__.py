@@ -1,1 +1,9 @@
-"""Paper 000: metric privacy and client inference."""
+"""Paper 000: metric privacy, and client inference."""
+
+from leakline.papers.metric_privacy import charts, tables
+from leakline.report.papers import Paper
+
+PAPER = Paper(
+    "metric-privacy", ("metric-privacy", "client-inference"), tables.TABLES | charts.FIGURES, charts.charts,
+    charts.REBUILT,
+)  # fmt: skip

@@ -7,167 +7,152 @@ metric-privacy, Tables 8 to 11 and D.13 to D.16 one of client-inference. A cell 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from functools import partial
 from statistics import mean, stdev
 from typing import Any
 
+from leakline.errors import StoreError
 from leakline.papers.metric_privacy import printed
-from leakline.papers.metric_privacy.store import (
-    accuracies,
-    attack_figure,
-    by_setting,
-    final,
-    finished,
-    group,
-    interval,
-    partition,
-    totals,
-)
-from leakline.results.frames import Estimate, estimate
+from leakline.readings import Reading, label_of, rule_of
+from leakline.report.papers import Tables
+from leakline.results import Cell, Estimate, Results
+from leakline.results.estimate import estimate
+from leakline.results.settings import groups_of
 from leakline.results.table import Table
-from leakline.study.store import Store
 
 OURS = "ours: mean over seeds, with standard deviation and 95 % t-interval where there are several"
+WORLDS = "ours: mean over worlds with the target, after round 1, [95 % t-interval]"
 LAST = 5
+_COUNTS = ("", "total", "class 0", "class 1", "class 2", "class 3")
 
 
-def table_1(root: Path) -> Table:
+def table_1(results: Results) -> Table:
     """Table 1: classes of the training and test part."""
+    held = _partition(results.finished)
+    parts = {
+        "train": [v for k, v in held.items() if not k.startswith("server")],
+        "test": [v for k, v in held.items() if k.startswith("server")],
+    }
     rows = []
-    found = partition(finished(root))
-    clients = [v for k, v in found.items() if not k.startswith("server")]
-    server = [v for k, v in found.items() if k.startswith("server")]
-    for name, parts in (("train", clients), ("test", server)):
-        rows.append((f"{name} (paper)", *printed.PARTS[name]))
-        rows.append((f"{name} (ours)", *totals(parts)))
+    for name, ours in parts.items():
+        rows += [(f"{name} (paper)", *printed.PARTS[name]), (f"{name} (ours)", *_totals(ours))]
     return Table("Table 1: original training and test part", _COUNTS, tuple(rows), "ours: what the run's parties hold")
 
 
-def table_2(root: Path) -> Table:
-    """Table 2: classes at the homogeneous clients."""
-    return _counts(root, "homogeneous", "Table 2: homogeneous clients")
+def _clients(results: Results, scenario: str, title: str, note: str = "") -> Table:
+    held = [v for k, v in _partition(of_scenario(results, scenario)).items() if not k.startswith("server")]
+    rows = []
+    for i, paper in enumerate(printed.CLIENTS[scenario], start=1):
+        rows += [(f"client {i} (paper)", *paper), (f"client {i} (ours)", *_totals(held[i - 1 : i]))]
+    return Table(title, _COUNTS, tuple(rows), note)
 
 
-def table_3(root: Path) -> Table:
-    """Table 3: classes at the non-iid clients."""
-    return _counts(
-        root, "non-iid", "Table 3: non-iid clients", "The classes' mix hardly differs: the skew is one of size."
-    )
+def _last_rounds(results: Results, scenario: str, title: str) -> Table:
+    cells = of_scenario(results, scenario)
+    grid = cells.by("strategy", "defence")
+
+    def ours(strategy: str, defence: str) -> Any:
+        runs = [accuracies(c)[-LAST:] for c in _cells(grid, strategy, defence)]
+        means = estimate([mean(v) for v in runs if v])
+        if means is None or means.sd is not None:
+            return means
+        spread = stdev(runs[0]) if len(runs[0]) > 1 else math.nan
+        return f"{means.mean:.3f} ± {spread:.3f}"
+
+    judged = any(r.client is not None for c in cells.cells for r in c.readings)
+    where = "the clients' test data, weighted by examples" if judged else "the server's test data, not the clients'"
+    note = f"one seed: mean ± standard deviation over the rounds, as the paper; otherwise {OURS}; measured on {where}"
+    rows = [
+        (name, *_beside(lambda i, s=s: _pm(printed.LAST_ROUNDS[scenario][s][i]), partial(ours, s)))  # type: ignore[misc]
+        for s, name in printed.STRATEGIES.items()
+    ]
+    return Table(title, _columns("strategy"), tuple(rows), note)
 
 
-def table_8(root: Path) -> Table:
-    """Table 8: classes at the clients of the client inference scenario."""
-    note = "The paper's rows sum to 824 images of class 0 where the data set has 724: ours gives the target 424."
-    return _counts(root, "client-inference", "Table 8: clients for client inference", note)
+def _test(results: Results, scenario: str, title: str) -> Table:
+    grid = of_scenario(results, scenario).by("strategy", "defence")
+    rows = []
+    for s, name in printed.STRATEGIES.items():
+        for at, measure in enumerate(("accuracy", "f1", "precision")):
+            paper = [row[at] for row in printed.TEST[scenario][s]]
+            rows.append((name, measure, *_beside(paper.__getitem__, partial(_final, grid, measure, s))))
+    return Table(title, _columns("strategy", "measure"), tuple(rows), OURS)
 
 
-def table_4(root: Path) -> Table:
-    """Table 4: accuracy over the last five rounds, homogeneous clients."""
-    return _last_rounds(root, "homogeneous", "Table 4: accuracy over the last five rounds, homogeneous clients")
-
-
-def table_5(root: Path) -> Table:
-    """Table 5: accuracy, F1 and precision on the test set, homogeneous clients."""
-    return _test(root, "homogeneous", "Table 5: test set, homogeneous clients")
-
-
-def table_6(root: Path) -> Table:
-    """Table 6: accuracy over the last five rounds, non-iid clients."""
-    return _last_rounds(root, "non-iid", "Table 6: accuracy over the last five rounds, non-iid clients")
-
-
-def table_7(root: Path) -> Table:
-    """Table 7: accuracy, F1 and precision on the test set, non-iid clients."""
-    return _test(root, "non-iid", "Table 7: test set, non-iid clients")
-
-
-def table_a12(root: Path) -> Table:
+def table_a12(results: Results) -> Table:
     """Table A.12: test accuracy over several runs, homogeneous clients."""
-    cells = by_setting(finished(root, "homogeneous"))
-
-    def ours(strategy: str, defence: str) -> Estimate | None:
-        return estimate([final(c, "accuracy") for c in cells.get((strategy, defence), ())])
-
-    def paper(strategy: str, place: int) -> str:
-        return _pm(printed.FIVE_RUNS[strategy][place])
-
-    return _beside("Table A.12: test accuracy over runs, homogeneous clients", paper, ours, f"{OURS}; paper: five runs")
+    grid = of_scenario(results, "homogeneous").by("strategy", "defence")
+    rows = []
+    for s, name in printed.STRATEGIES.items():
+        paper = [_pm(pair) for pair in printed.FIVE_RUNS[s]]
+        rows.append((name, *_beside(paper.__getitem__, partial(_final, grid, "accuracy", s))))
+    title = "Table A.12: test accuracy over runs, homogeneous clients"
+    return Table(title, _columns("strategy"), tuple(rows), f"{OURS}; paper: five runs")
 
 
-def table_9(root: Path) -> Table:
-    """Table 9: client inference after round 1, FedAvg."""
-    return _inference(root, "fedavg", "9")
-
-
-def table_10(root: Path) -> Table:
-    """Table 10: client inference after round 1, FedOpt (the caption says FedYogi)."""
-    return _inference(root, "fedopt", "10")
-
-
-def table_d13(root: Path) -> Table:
-    """Table D.13: client inference after round 1, FedAvgM."""
-    return _inference(root, "fedavgm", "D.13")
-
-
-def table_d14(root: Path) -> Table:
-    """Table D.14: client inference after round 1, FedMedian."""
-    return _inference(root, "fedmedian", "D.14")
-
-
-def table_d15(root: Path) -> Table:
-    """Table D.15: client inference after round 1, FedProx."""
-    return _inference(root, "fedprox", "D.15")
-
-
-def table_d16(root: Path) -> Table:
-    """Table D.16: client inference after round 1, FedYogi."""
-    return _inference(root, "fedyogi", "D.16")
-
-
-def table_11(root: Path) -> Table:
+def table_11(results: Results) -> Table:
     """Table 11: test loss after round 1 of the client inference scenario."""
-    cells = by_setting(finished(root))
-
-    def ours(strategy: str, defence: str) -> Estimate | None:
-        return attack_figure(cells.get((strategy, defence), ()), "test-loss")
-
-    def paper(strategy: str, place: int) -> float:
-        return printed.TEST_LOSS[strategy][place]
-
-    return _beside("Table 11: test loss after round 1, client inference scenario", paper, ours, _WORLDS)
+    grid = results.finished.by("strategy", "defence")
+    rows = []
+    for s, name in printed.STRATEGIES.items():
+        rows.append((name, *_beside(printed.TEST_LOSS[s].__getitem__, partial(_figure, grid, "test-loss", s))))
+    title = "Table 11: test loss after round 1, client inference scenario"
+    return Table(title, _columns("strategy"), tuple(rows), WORLDS)
 
 
-def noise(root: Path) -> Table:
+def _inference(results: Results, strategy: str, number: str) -> Table:
+    grid = results.finished.by("strategy", "defence")
+    aggregated, shadow, difference = printed.CLIENT_INFERENCE[strategy]
+    inside, absent = {"shadow": "inside", "world": "present"}, {"shadow": "inside", "world": "absent"}
+    lines: tuple[tuple[str, str, dict[str, str], Sequence[float | None]], ...] = (
+        ("aggregated", "aggregated-loss", {"world": "present"}, aggregated),
+        ("target (shadow set)", "shadow-loss", inside, shadow),
+        ("difference (%)", "difference-percent", inside, difference),
+        ("difference (%) without the target", "difference-percent", absent, (None,) * 3),
+    )
+    rows = [
+        (name, *_beside(paper.__getitem__, partial(_figure, grid, what, strategy, **about)))
+        for name, what, about, paper in lines
+    ]
+    note = (
+        f"{WORLDS}. The last row is the world that the paper did not run: the figure when nobody is there to be found"
+    )
+    title = f"Table {number}: client inference, {printed.STRATEGIES[strategy]}"
+    return Table(title, _columns("loss after round 1"), tuple(rows), note)
+
+
+def noise(results: Results) -> Table:
     """What metric privacy really added: distance and noise of every setting, and the constant that matches it."""
-    store, rows = Store(root), []
-    for (scenario, strategy, defence), cells in group(finished(root), "scenario", "strategy", "defence").items():
-        facts = [r.get("facts", {}) for c in cells if c.key for r in store.run(c.key).rounds()]
+    rows = []
+    for labels, cells in results.finished.by("scenario", "strategy", "defence").items():
+        facts = [facts for c in cells.cells for facts in c.facts]
         std = [float(f["noise_std"]) for f in facts if "noise_std" in f]
         far = [float(f["distance"]) for f in facts if "distance" in f]
         if std:
             span = (min(far), mean(far), max(far)) if far else (None, None, None)
-            rows.append((scenario, strategy, defence, *span, mean(std), len(std)))
+            rows.append((*labels, *span, mean(std), len(std)))
     columns = ("scenario", "strategy", "defence", "smallest d", "mean d", "largest d", "mean noise std", "rounds")
     return Table("Distances and noise", columns, tuple(rows), "d < 1: more noise than global DP with the same z")
 
 
-def gap(root: Path) -> Table:
+def gap(results: Results) -> Table:
     """Does metric privacy beat global DP: test accuracy less global DP's, at equal z and at equal actual noise."""
     others = ("global-dp", printed.CONTROL, "none")
     rows: list[tuple[object, ...]] = []
-    for scenario, own in group(finished(root), "scenario").items():
+    for scenario, inside in results.finished.by("scenario").items():
         means: dict[str, list[float]] = {other: [] for other in others}
-        for strategy, cells in group(own, "strategy").items():
-            seeds: dict[str, dict[Any, float]] = {}
-            for cell in cells:
-                seeds.setdefault(str(cell.labels.get("defence")), {})[cell.labels.get("seed")] = final(cell, "accuracy")
-            ours = seeds.get("metric-privacy", {})
-            found = [estimate([ours[s] - seeds[o][s] for s in ours if s in seeds.get(o, {})]) for o in others]
-            for other, one in zip(others, found, strict=True):
-                means[other] += [] if one is None else [one.mean]
-            rows.append((*scenario, *strategy, *found))
-        rows.append((*scenario, "mean over strategies", *(estimate(values) for values in means.values())))
+        for strategy, cells in inside.by("strategy").items():
+            by_seed = {
+                defence: {c.labels.get("seed"): float(r.value) for c in some.cells if (r := c.newest("accuracy"))}
+                for defence, some in cells.by("defence").items()
+            }
+            ours = by_seed.get("metric-privacy", {})
+            gaps = [estimate([v - by_seed[o][s] for s, v in ours.items() if s in by_seed.get(o, {})]) for o in others]
+            for other, left in zip(others, gaps, strict=True):
+                means[other] += [] if left is None else [left.mean]
+            rows.append((scenario, strategy, *gaps))
+        rows.append((scenario, "mean over strategies", *(estimate(values) for values in means.values())))
     columns = ("scenario", "strategy", "less global DP (equal z)", "less matched noise (equal noise)", "less vanilla")
     note = (
         "metric privacy's test accuracy less the other's, paired by seed; an interval around 0 shows no difference; "
@@ -176,126 +161,143 @@ def gap(root: Path) -> Table:
     return Table("Metric privacy against its alternatives", columns, tuple(rows), note)
 
 
-def inference(root: Path) -> Table:
+def inference(results: Results) -> Table:
     """The client inference attack with a world to compare with: AUC, accuracy and true positives of every score."""
     rows = []
-    for cell in finished(root):
-        scores: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = {}
-        for line in cell.attacks:
-            measure, _, score = str(line["measure"]).partition(":")
-            scores.setdefault((str(line.get("by", "")), score), {})[measure] = line
-        for (by, score), found in scores.items():
-            if "auc" in found:
-                shown = (interval(found.get(m)) for m in ("auc", "balanced-accuracy", "tpr@fpr=0.01", "tpr@fpr=0.1"))
+    figures = ("auc", "balanced-right", "tpr at fpr=0.01", "tpr at fpr=0.1")
+    for cell in results.finished.cells:
+        for (by, score), readings in groups_of(cell.attacks, lambda r: (r.by, rule_of(r.about))).items():
+            named = {label_of(r.measure, {k: v for k, v in r.about.items() if k == "fpr"}): r for r in readings}
+            if "auc" in named:
+                shown = (_interval(named.get(m)) for m in figures)
                 labels = (cell.labels.get(name, "") for name in ("strategy", "defence", "seed"))
-                rows.append((*labels, by, score, *shown, found["auc"].get("n"), found["auc"].get("note", "")))
+                rows.append((*labels, by, score, *shown, named["auc"].n, named["auc"].note))
     columns = (
-        "strategy", "defence", "seed", "attack", "score:shadow", "AUC", "balanced accuracy", "TPR at 1 % FPR",
+        "strategy", "defence", "seed", "attack", "score, shadow", "AUC", "balanced accuracy", "TPR at 1 % FPR",
         "TPR at 10 % FPR", "worlds", "ceiling",
     )  # fmt: skip
     note = "95 % intervals: DeLong for the AUC, Clopper-Pearson for shares; chance: 0.5, 0.5, 0.01, 0.1"
     return Table("Client inference in paired worlds", columns, tuple(rows), note)
 
 
-# --- the shapes --------------------------------------------------------------------------------------------------
+# --- what they are made of ---------------------------------------------------------------------------------------
 
-_COUNTS = ("", "total", "class 0", "class 1", "class 2", "class 3")
-_WORLDS = "ours: mean over worlds with the target, after round 1, [95 % t-interval]"
-
-
-def _beside(title: str, paper: Callable[[str, int], Any], ours: Callable[[str, str], Any], note: str) -> Table:
-    """Strategies down; for each defence the paper's cell and ours; the control, which the paper lacks, last."""
-    columns = ["strategy"]
-    for defence in printed.DEFENCES:
-        columns += [f"{printed.SHOWN[defence]} (paper)", f"{printed.SHOWN[defence]} (ours)"]
-    rows = []
-    for strategy, name in printed.STRATEGIES.items():
-        row: list[Any] = [name]
-        for place, defence in enumerate(printed.DEFENCES):
-            row += [paper(strategy, place), ours(strategy, defence)]
-        rows.append((*row, ours(strategy, printed.CONTROL)))
-    return Table(title, (*columns, f"{printed.SHOWN[printed.CONTROL]} (ours)"), tuple(rows), note)
+Grid = dict[Any, Results]
 
 
-def _last_rounds(root: Path, scenario: str, title: str) -> Table:
-    cells = by_setting(finished(root, scenario))
-    by_clients = any("client" in line for c in finished(root, scenario) for line in c.readings)
-
-    def ours(strategy: str, defence: str) -> Any:
-        found = [accuracies(c)[-LAST:] for c in cells.get((strategy, defence), ())]
-        means = estimate([mean(v) for v in found if v])
-        if means is None or means.sd is not None:
-            return means
-        spread = stdev(found[0]) if len(found[0]) > 1 else math.nan
-        return f"{means.mean:.3f} ± {spread:.3f}"
-
-    where = "the clients' test data, weighted by examples" if by_clients else "the server's test data, not the clients'"
-    note = f"one seed: mean ± standard deviation over the rounds, as the paper; otherwise {OURS}; measured on {where}"
-    return _beside(title, lambda s, place: _pm(printed.LAST_ROUNDS[scenario][s][place]), ours, note)
+def of_scenario(results: Results, scenario: str) -> Results:
+    """Finished cells; those of one scenario where the study has scenarios."""
+    return results.finished.where(scenario=(scenario, ""))
 
 
-def _test(root: Path, scenario: str, title: str) -> Table:
-    cells = by_setting(finished(root, scenario))
-    columns = ["strategy", "measure"]
-    for defence in printed.DEFENCES:
-        columns += [f"{printed.SHOWN[defence]} (paper)", f"{printed.SHOWN[defence]} (ours)"]
-    rows = []
-    for strategy, name in printed.STRATEGIES.items():
-        for at, measure in enumerate(("accuracy", "f1", "precision")):
-            row: list[Any] = [name, measure]
-            for place, defence in enumerate((*printed.DEFENCES, printed.CONTROL)):
-                if defence != printed.CONTROL:
-                    row.append(printed.TEST[scenario][strategy][place][at])
-                row.append(estimate([final(c, measure) for c in cells.get((strategy, defence), ())]))
-            rows.append(tuple(row))
-    return Table(title, (*columns, f"{printed.SHOWN[printed.CONTROL]} (ours)"), tuple(rows), OURS)
+def accuracies(cell: Cell) -> list[float]:
+    """Accuracy by round: of the clients' test data by examples where clients judged, else of the server's."""
+    held = {row["name"]: int(row["test"]) for row in cell.holders}
+    readings = [r for r in cell.readings if r.measure == "accuracy" and r.round is not None]
+    judged = groups_of((r for r in readings if r.client is not None), lambda r: r.round)
+    if not judged:
+        return [v for _, v in sorted({r.round: float(r.value) for r in readings if r.round is not None}.items())]
+    shares = [[(float(r.value), held.get(str(r.client), 1)) for r in judged[index]] for index in sorted(judged)]
+    return [sum(a * n for a, n in own) / sum(n for _, n in own) for own in shares]
 
 
-def _inference(root: Path, strategy: str, number: str) -> Table:
-    cells = by_setting(finished(root))
-    lines = (
-        ("aggregated", "aggregated-loss:present", 0),
-        ("target (shadow set)", "shadow-loss:inside:present", 1),
-        ("difference (%)", "difference-percent:inside:present", 2),
-        ("difference (%) without the target", "difference-percent:inside:absent", None),
-    )
-    columns = ["loss after round 1"]
-    for defence in printed.DEFENCES:
-        columns += [f"{printed.SHOWN[defence]} (paper)", f"{printed.SHOWN[defence]} (ours)"]
-    rows = []
-    for name, measure, at in lines:
-        row: list[Any] = [name]
-        for place, defence in enumerate((*printed.DEFENCES, printed.CONTROL)):
-            if defence != printed.CONTROL:
-                row.append(None if at is None else printed.CLIENT_INFERENCE[strategy][at][place])
-            row.append(attack_figure(cells.get((strategy, defence), ()), measure))
-        rows.append(tuple(row))
-    note = (
-        f"{_WORLDS}. The last row is the world that the paper did not run: the figure when nobody is there to be found"
-    )
-    title = f"Table {number}: client inference, {printed.STRATEGIES[strategy]}"
-    return Table(title, (*columns, f"{printed.SHOWN[printed.CONTROL]} (ours)"), tuple(rows), note)
+def _cells(grid: Grid, strategy: str, defence: str) -> tuple[Cell, ...]:
+    return grid[strategy, defence].cells if (strategy, defence) in grid else ()
 
 
-def _counts(root: Path, scenario: str, title: str, note: str = "") -> Table:
-    found = [v for k, v in partition(finished(root, scenario)).items() if not k.startswith("server")]
-    rows = []
-    for i, paper in enumerate(printed.CLIENTS[scenario]):
-        rows.append((f"client {i + 1} (paper)", *paper))
-        rows.append((f"client {i + 1} (ours)", *(totals([found[i]]) if i < len(found) else (None,) * 5)))
-    return Table(title, _COUNTS, tuple(rows), note)
+def _final(grid: Grid, measure: str, strategy: str, defence: str) -> Estimate | None:
+    """A measure of the last round, over seeds."""
+    return estimate([float(r.value) for c in _cells(grid, strategy, defence) if (r := c.newest(measure)) is not None])
+
+
+def _figure(grid: Grid, measure: str, strategy: str, defence: str, **about: str) -> Estimate | None:
+    """A figure over worlds, with the attack's own t-interval; of the first attack that gives it."""
+    if (strategy, defence) not in grid:
+        return None
+    r = next(iter(grid[strategy, defence].where(measure=measure, **about).every), None)
+    if r is None or r.low is None or r.high is None or "sd" not in r.about:
+        return None if r is None else Estimate(float(r.value))
+    return Estimate(float(r.value), float(r.about["sd"]), r.low, r.high, r.n or 1)
+
+
+def _partition(results: Results) -> dict[str, tuple[int, ...]]:
+    """Who holds how many of each class, from the first run that says so."""
+    rows = next((cell.holders for cell in results.cells if cell.holders), [])
+    classes = len(_COUNTS) - 2
+    if any(len(row["counts"]) != classes for row in rows):
+        raise StoreError(
+            f"this run has {len(rows[0]['counts'])} classes, the paper's table has {classes}",
+            fix="ask for it of a run of metric-privacy or client-inference",
+        )
+    return {str(row["name"]): tuple(int(n) for n in row["counts"]) for row in rows}
+
+
+def _totals(parts: Sequence[tuple[int, ...]]) -> tuple[Any, ...]:
+    """The sum over all classes, and the sum of each."""
+    classes = [sum(column) for column in zip(*parts, strict=True)]
+    return (sum(classes), *classes) if parts else (None,) * 5
+
+
+def _columns(*first: str) -> tuple[str, ...]:
+    """For each defence the paper's cell and ours; the control, which the paper lacks, last."""
+    names = (f"{printed.SHOWN[d]} ({whose})" for d in printed.DEFENCES for whose in ("paper", "ours"))
+    return (*first, *names, f"{printed.SHOWN[printed.CONTROL]} (ours)")
+
+
+def _beside(paper: Callable[[int], Any], ours: Callable[[str], Any]) -> tuple[Any, ...]:
+    pairs = (value for place, d in enumerate(printed.DEFENCES) for value in (paper(place), ours(d)))
+    return (*pairs, ours(printed.CONTROL))
+
+
+def _interval(reading: Reading | None) -> str:
+    """A value with its interval, as text."""
+    if reading is None:
+        return ""
+    span = "" if reading.low is None or reading.high is None else f" [{reading.low:.3f}, {reading.high:.3f}]"
+    return f"{float(reading.value):.3f}{span}"
 
 
 def _pm(pair: tuple[float, float]) -> str:
     return f"{pair[0]:.3f} ± {pair[1]:.3f}"
 
 
-TABLES: dict[str, Callable[[Path], Table]] = {
-    "metric-privacy/1": table_1, "metric-privacy/2": table_2, "metric-privacy/3": table_3,
-    "metric-privacy/4": table_4, "metric-privacy/5": table_5, "metric-privacy/6": table_6,
-    "metric-privacy/7": table_7, "metric-privacy/8": table_8, "metric-privacy/9": table_9,
-    "metric-privacy/10": table_10, "metric-privacy/11": table_11, "metric-privacy/A12": table_a12,
-    "metric-privacy/D13": table_d13, "metric-privacy/D14": table_d14, "metric-privacy/D15": table_d15,
-    "metric-privacy/D16": table_d16, "metric-privacy/gap": gap, "metric-privacy/inference": inference,
-    "metric-privacy/noise": noise,
+def named(make: Callable[..., Table], what: str, *given: str) -> Callable[[Results], Table]:
+    """A table of a shape that several have, with its first line for the menu."""
+
+    def table(results: Results) -> Table:
+        return make(results, *given)
+
+    table.__doc__ = what
+    return table
+
+
+_SKEW = "The classes' mix hardly differs: the skew is one of size."
+_TARGET = "The paper's rows sum to 824 images of class 0 where the data set has 724: ours gives the target 424."
+_SHAPED: dict[str, tuple[Callable[..., Table], tuple[str, ...]]] = {
+    "2": (_clients, ("homogeneous", "Table 2: homogeneous clients")),
+    "3": (_clients, ("non-iid", "Table 3: non-iid clients", _SKEW)),
+    "4": (_last_rounds, ("homogeneous", "Table 4: accuracy over the last five rounds, homogeneous clients")),
+    "5": (_test, ("homogeneous", "Table 5: test set, homogeneous clients")),
+    "6": (_last_rounds, ("non-iid", "Table 6: accuracy over the last five rounds, non-iid clients")),
+    "7": (_test, ("non-iid", "Table 7: test set, non-iid clients")),
+    "8": (_clients, ("client-inference", "Table 8: clients for client inference", _TARGET)),
+}
+"""Tables with a scenario and a title."""
+_STRATEGIES = {
+    "9": "fedavg", "10": "fedopt", "D13": "fedavgm", "D14": "fedmedian", "D15": "fedprox", "D16": "fedyogi",
+}  # fmt: skip
+"""Tables of client inference by strategy; the caption of Table 10 says FedYogi."""
+
+TABLES: Tables = {
+    f"metric-privacy/{name}": make
+    for name, make in {
+        "1": table_1,
+        **{name: named(make, f"{given[1]}.", *given) for name, (make, given) in _SHAPED.items()},
+        **{
+            name: named(_inference, f"Table {n}: client inference after round 1, {printed.STRATEGIES[s]}.", s, n)
+            for name, s in _STRATEGIES.items()
+            for n in [name.replace("D", "D.")]
+        },
+        "11": table_11, "A12": table_a12, "gap": gap, "inference": inference, "noise": noise,
+    }.items()
 }  # fmt: skip

@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Literal
 
-from leakline.results.frames import SHARES
-from leakline.results.pooled import Leak, Pooled, Setting, pool, strongest
-from leakline.results.stored import read_study
+from leakline.results import Estimate, Results, Setting
+from leakline.results.cell import whole
+from leakline.results.settings import Leak, strongest
+from leakline.results.table import Table
 
 LIGHT = ("#0072b2", "#c04a00", "#007a5a", "#9a3d83", "#7d5a00", "#4a4f57")
 DARK = ("#56b4e9", "#ff9655", "#35cf9f", "#e69ac9", "#f0c04a", "#c3c9d1")
@@ -75,42 +75,48 @@ class Chart:
     """The labels that the whole chart speaks of."""
 
 
-def curves(root: Path) -> list[Chart]:
+def lines_of(table: Table) -> list[Series]:
+    """A line for each column of numbers or estimates against the first column; what is no number is left out."""
+    series = []
+    for i, name in enumerate(table.columns[1:]):
+        cells = [(row[0], row[1 + i].mean if isinstance(row[1 + i], Estimate) else row[1 + i]) for row in table.rows]
+        points = [(float(x), float(y)) for x, y in cells if isinstance(x, int | float) and isinstance(y, int | float)]
+        if points:
+            series.append(Series(name, i, tuple(x for x, _ in points), tuple(y for _, y in points)))
+    return series
+
+
+def curves(results: Results) -> list[Chart]:
     """Utility round by round, one line per defence, the seeds' spread as a band; one chart per strategy."""
-    return curves_of(pool(read_study(root)))
-
-
-def curves_of(pooled: Pooled) -> list[Chart]:
-    """`curves` of settings pooled already."""
     charts: dict[str, list[Series]] = {}
-    for setting in pooled.settings:
-        rounds = _rounds(setting, pooled.headline)
+    for setting in results.settings:
+        rounds = _rounds(setting, results.headline)
         if len(rounds) > 1:
             x = tuple(float(r + 1) for r in sorted(rounds))
             columns = [rounds[r] for r in sorted(rounds)]
             several = max(len(c) for c in columns) > 1
             series = Series(
-                setting.defence, pooled.defences.index(setting.defence), x, tuple(sum(c) / len(c) for c in columns),
+                setting.defence, results.defences.index(setting.defence), x, tuple(sum(c) / len(c) for c in columns),
                 tuple(min(c) for c in columns) if several else (), tuple(max(c) for c in columns) if several else (),
-                where=(where_of(pooled, setting),),
+                where=(where_of(results, setting),),
             )  # fmt: skip
-            charts.setdefault(pooled.place(setting.labels), []).append(series)
+            charts.setdefault(results.place(setting.labels), []).append(series)
     note = "line: mean over seeds; band: lowest to highest seed"
     every = [v for found in charts.values() for s in found for v in (*s.y, *s.y_low, *s.y_high) if v is not None]
     shares = bool(every) and min(every) >= 0 and max(every) <= 1
     limits = (0.0, 1.0) if shares and max(every) > 0.5 else None
     return [
         Chart(
-            f"Utility round by round: {place}", "round", pooled.headline, tuple(found), note=note, y_range=limits,
+            f"Utility round by round: {place}", "round", results.headline, tuple(found), note=note, y_range=limits,
             where={k: v for k, v in found[0].where[0].items() if k != "defence"},
         )
         for place, found in charts.items()
     ]  # fmt: skip
 
 
-def where_of(pooled: Pooled, setting: Setting) -> dict[str, str]:
+def where_of(results: Results, setting: Setting) -> dict[str, str]:
     """A setting's labels as a page filters by them."""
-    return {name: str(setting.labels.get(name, "")) for name in (*pooled.axes, "defence")}
+    return {name: str(setting.labels.get(name, "")) for name in (*results.axes, "defence")}
 
 
 def _rounds(setting: Setting, measure: str) -> dict[int, list[float]]:
@@ -118,41 +124,35 @@ def _rounds(setting: Setting, measure: str) -> dict[int, list[float]]:
     found: dict[int, list[float]] = {}
     for cell in setting.cells:
         mine: dict[int, list[float]] = {}
-        lines = [r for r in cell.readings if r["measure"] == measure and isinstance(r.get("round"), int)]
-        for line in [r for r in lines if r.get("client") is None] or lines:
-            if math.isfinite(line["value"]):
-                mine.setdefault(line["round"], []).append(float(line["value"]))
+        for r in whole([r for r in cell.readings if r.measure == measure and r.round is not None]):
+            if r.round is not None and math.isfinite(r.value):
+                mine.setdefault(r.round, []).append(float(r.value))
         for index, values in mine.items():
             found.setdefault(index, []).append(sum(values) / len(values))
     return found
 
 
-def tradeoff(root: Path) -> list[Chart]:
+def tradeoff(results: Results) -> list[Chart]:
     """Utility against what each attack got by its strongest measure, with intervals; one chart per attack."""
-    return tradeoff_of(pool(read_study(root)))
-
-
-def tradeoff_of(pooled: Pooled) -> list[Chart]:
-    """`tradeoff` of settings pooled already."""
     firsts: dict[str, tuple[str, float | None]] = {}
-    every = [leak for setting in pooled.settings for leak in setting.leaks]
+    every = [leak for setting in results.settings for leak in setting.leaks]
     for by in dict.fromkeys(leak.by for leak in every):
         top = strongest([leak for leak in every if leak.by == by])
         if top is not None:
-            firsts[by] = (top.measure, top.chance)
+            firsts[by] = (top.label, top.chance)
     charts = []
-    for by, (measure, chance) in firsts.items():
+    for by, (label, chance) in firsts.items():
         points: dict[str, list[tuple[Setting, Leak]]] = {}
-        for setting in pooled.settings:
-            got = next((k for k in setting.leaks if (k.by, k.measure) == (by, measure)), None)
+        for setting in results.settings:
+            got = next((k for k in setting.leaks if (k.by, k.label) == (by, label)), None)
             if got is not None and setting.utility is not None:
                 points.setdefault(setting.defence, []).append((setting, got))
         flat = [(s, k) for found in points.values() for s, k in found]
-        best = pareto([(k.estimate.mean, _good(pooled, s)) for s, k in flat])
+        best = pareto([(k.estimate.mean, _good(results, s)) for s, k in flat])
         named = {id(s) for (s, _), first in zip(flat, best, strict=True) if first}
         series = [
             _points(
-                pooled, d, [s for s, _ in found], [k.estimate.mean for _, k in found], [k.interval for _, k in found],
+                results, d, [s for s, _ in found], [k.estimate.mean for _, k in found], [k.interval for _, k in found],
                 named,
             )
             for d, found in points.items()
@@ -160,43 +160,38 @@ def tradeoff_of(pooled: Pooled) -> list[Chart]:
         if series and chance is not None:
             charts.append(
                 Chart(
-                    f"Utility against leakage: {by}", measure, pooled.headline, uncrowded(series), "points",
+                    f"Utility against leakage: {by}", label, results.headline, uncrowded(series), "points",
                     mark_x=(chance, "guessing"),
-                    note=f"further left: less leaks; {_up(pooled)}; {BARS}. {_frontier(series)}",
-                    where={"attack": by}, y_range=_limits(pooled, series),
+                    note=f"further left: less leaks; {_up(results)}; {BARS}. {_frontier(series)}",
+                    where={"attack": by}, y_range=_limits(results, series),
                 )
             )  # fmt: skip
     return charts
 
 
-def promises(root: Path) -> list[Chart]:
+def promises(results: Results) -> list[Chart]:
     """Utility against the formal epsilon on a log axis; what promises nothing stands in its own bin."""
-    return promises_of(pool(read_study(root)))
-
-
-def promises_of(pooled: Pooled) -> list[Chart]:
-    """`promises` of settings pooled already."""
-    finite = [s.epsilon for s in pooled.settings if s.epsilon is not None and s.epsilon > 0]
-    if not any(s.utility for s in pooled.settings) or not finite:
+    finite = [s.epsilon for s in results.settings if s.epsilon is not None and s.epsilon > 0]
+    if not any(s.utility for s in results.settings) or not finite:
         return []
     place = 10.0 ** (math.ceil(math.log10(max(*finite, 10.0))) + 1)
     groups: dict[str, list[Setting]] = {}
-    for setting in pooled.settings:
+    for setting in results.settings:
         if setting.utility is not None:
             groups.setdefault(setting.defence, []).append(setting)
     flat = [s for settings in groups.values() for s in settings]
-    best = pareto([(s.epsilon or math.inf, _good(pooled, s)) for s in flat])
+    best = pareto([(s.epsilon or math.inf, _good(results, s)) for s in flat])
     named = {id(s) for s, first in zip(flat, best, strict=True) if first}
     series = []
     for defence, settings in groups.items():
         x = [s.epsilon if s.epsilon else place for s in settings]
-        series.append(_points(pooled, defence, settings, x, [(_lower(s), None) for s in settings], named))
+        series.append(_points(results, defence, settings, x, [(_lower(s), None) for s in settings], named))
     note = "bar to the left: down to the largest lower bound that an audit measured; over 10 a promise is vacuous"
     return [
         Chart(
-            "Utility against the formal promise", "formal epsilon", pooled.headline, uncrowded(series, True), "points",
+            "Utility against the formal promise", "formal epsilon", results.headline, uncrowded(series, True), "points",
             True, (10.0, "vacuous from here"), (place, "no guarantee"), f"{note}. {_frontier(series)}",
-            _limits(pooled, series),
+            _limits(results, series),
         )
     ]  # fmt: skip
 
@@ -233,14 +228,15 @@ def _spans(series: Sequence[Series], log: bool) -> tuple[list[float | None], lis
     return [math.log10(v) if log and v else v for v in x], y
 
 
-def _limits(pooled: Pooled, series: Sequence[Series]) -> tuple[float, float] | None:
+def _limits(results: Results, series: Sequence[Series]) -> tuple[float, float] | None:
     """Room around shares; other measures find their own."""
     _, values = _spans(series, False)
     known = [v for v in values if v is not None]
-    if pooled.headline not in SHARES or not known:
+    measure = results.measure(results.headline)
+    if not measure.is_share or not known:
         return None
     room = max(0.05, 0.1 * (max(known) - min(known)))
-    return max(min(known) - room, 0.0), min(max(known) + room, 1.0)
+    return measure.cut(min(known) - room), measure.cut(max(known) + room)
 
 
 def pareto(points: Sequence[tuple[float, float]]) -> list[bool]:
@@ -253,23 +249,23 @@ def pareto(points: Sequence[tuple[float, float]]) -> list[bool]:
     ]  # fmt: skip
 
 
-def _good(pooled: Pooled, setting: Setting) -> float:
+def _good(results: Results, setting: Setting) -> float:
     """Utility with the good direction up."""
     mean = setting.utility.mean if setting.utility is not None else math.nan
-    return mean if pooled.better == "higher" else -mean
+    return mean if results.better == "higher" else -mean
 
 
-def _up(pooled: Pooled) -> str:
-    return "higher: more useful" if pooled.better == "higher" else "lower: more useful"
+def _up(results: Results) -> str:
+    return "higher: more useful" if results.better == "higher" else "lower: more useful"
 
 
 def _lower(setting: Setting) -> float | None:
-    found = [high for measure, _, _, high, _ in setting.measured if measure.split(":")[0] == "epsilon" and high > 0]
-    return max(found) if found and setting.epsilon else None
+    proved = setting.proved
+    return proved.high if proved is not None and proved.high > 0 and setting.epsilon else None
 
 
 def _points(
-    pooled: Pooled,
+    results: Results,
     defence: str,
     settings: Sequence[Setting],
     x: Sequence[float],
@@ -277,12 +273,12 @@ def _points(
     named: set[int],
 ) -> Series:
     kept = [s.utility for s in settings if s.utility is not None]
-    places = [pooled.place(s.labels) for s in settings]
-    several = len({pooled.place(s.labels) for s in pooled.settings}) > 1
+    places = [results.place(s.labels) for s in settings]
+    several = len({results.place(s.labels) for s in results.settings}) > 1
     names = [f"{defence} with {place}" if several else defence for place in places]
     tags = [name if id(s) in named else "" for s, name in zip(settings, names, strict=True)]
     return Series(
-        defence, pooled.defences.index(defence), tuple(x), tuple(u.mean for u in kept),
+        defence, results.defences.index(defence), tuple(x), tuple(u.mean for u in kept),
         tuple(u.low for u in kept), tuple(u.high for u in kept), tuple(low for low, _ in spans),
-        tuple(high for _, high in spans), tuple(places), tuple(tags), tuple(where_of(pooled, s) for s in settings),
+        tuple(high for _, high in spans), tuple(places), tuple(tags), tuple(where_of(results, s) for s in settings),
     )  # fmt: skip

@@ -26,18 +26,17 @@ def figure(chart: Chart) -> Any:
     """A plotly figure. ``meta`` names each trace's style, so that a page can put its own colours."""
     import plotly.graph_objects as go
 
-    found = go.Figure(layout=_layout(chart))
-    for series in chart.series:
-        traces = _line(series, chart.steps) if chart.kind == "lines" else _points(series, chart)
-        for trace in traces:
-            found.add_trace(go.Scatter(**trace))
-    return found
+    return go.Figure(_traces(chart), _layout(chart))
 
 
 def as_json(chart: Chart) -> dict[str, Any]:
     """A figure as plain values without NaN, for a page."""
-    made: dict[str, Any] = _finite(figure(chart).to_plotly_json())
-    return {"data": made["data"], "layout": made["layout"]}
+    return {"data": _finite(_traces(chart)), "layout": _finite(_layout(chart))}
+
+
+def _traces(chart: Chart) -> list[dict[str, Any]]:
+    made = [_line(s, chart.steps) if chart.kind == "lines" else [_points(s)] for s in chart.series]
+    return [{"type": "scatter", **trace} for traces in made for trace in traces]
 
 
 def _line(series: Series, steps: bool) -> list[dict[str, Any]]:
@@ -65,7 +64,7 @@ def _line(series: Series, steps: bool) -> list[dict[str, Any]]:
     return [*band, line]
 
 
-def _points(series: Series, chart: Chart) -> list[dict[str, Any]]:
+def _points(series: Series) -> dict[str, Any]:
     hue, mark, _ = looks(series.style)
     colour = LIGHT[hue]
     bars = {"color": colour, "thickness": 1.2, "width": 4, "type": "data", "symmetric": False}
@@ -75,14 +74,14 @@ def _points(series: Series, chart: Chart) -> list[dict[str, Any]]:
         if tagged
         else {}
     )
-    return [{
+    return {
         "x": list(series.x), "y": list(series.y), "name": plain(series.name),
         "mode": "markers+text" if tagged else "markers", "hoverinfo": "x+y+text+name", **(words if tagged else {}),
         "hovertext": [plain(label) for label in series.labels], "meta": _meta(series, hue),
         "marker": {"color": colour, "size": 11, "symbol": MARKERS[mark]},
         "error_y": {**bars, "array": _up(series.y, series.y_high), "arrayminus": _up(series.y_low, series.y)},
         "error_x": {**bars, "array": _up(series.x, series.x_high), "arrayminus": _up(series.x_low, series.x)},
-    }]  # fmt: skip
+    }  # fmt: skip
 
 
 def is_right(chart: Chart, x: float) -> bool:

@@ -1,18 +1,19 @@
-"""The menu of charts: each takes a store's directory and gives a list of `Chart`."""
+"""The menu of charts: each is a function of `Results` that gives a list of `Chart`. Papers bring theirs as well."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from leakline.errors import LeaklineError
-from leakline.report.charts.chart import Chart, curves, curves_of, promises, promises_of, tradeoff, tradeoff_of
-from leakline.report.charts.roc import roc, roc_of
-from leakline.report.tables.clients import distribution, distribution_of
-from leakline.results.pooled import Pooled
+from leakline.report.charts.chart import Chart, curves, promises, tradeoff
+from leakline.report.charts.roc import roc
+from leakline.report.papers import papers
+from leakline.report.tables.clients import distribution
+from leakline.results import Results
 
-CHARTS: dict[str, Callable[[Path], list[Chart]]] = {
+CHARTS: dict[str, Callable[[Results], list[Chart]]] = {
     "clients": distribution,
     "curves": curves,
     "promises": promises,
@@ -22,35 +23,43 @@ CHARTS: dict[str, Callable[[Path], list[Chart]]] = {
 FORMS = ("svg", "png")
 
 
-def all_of(pooled: Pooled) -> list[tuple[str, list[Chart]]]:
+def headed(results: Results) -> list[tuple[str, list[Chart]]]:
     """Every chart of a study under the heading that a page gives it."""
     return [
-        ("The frontier", [*tradeoff_of(pooled), *promises_of(pooled)]),
-        ("Round by round", curves_of(pooled)),
-        ("Attacks in detail", roc_of(pooled)),
-        ("Client by client", distribution_of(pooled)),
+        ("The frontier", [*tradeoff(results), *promises(results)]),
+        ("Round by round", curves(results)),
+        ("Attacks in detail", roc(results, every=False)),
+        ("Client by client", distribution(results)),
     ]
 
 
-def figures(root: Path, name: str) -> list[Any]:
+def figures(results: Results, name: str) -> list[Any]:
     """A chart of the menu as plotly figures."""
     from leakline.report.charts.interactive import figure
 
-    return [figure(chart) for chart in CHARTS[name](root)]
+    return [figure(chart) for chart in CHARTS[name](results)]
 
 
-def save(root: Path, name: str, folder: Path, form: str = "svg") -> list[Path]:
-    """Write a chart of the menu into a folder, one file each, and say which."""
+def charts_by_name(results: Results, name: str) -> Mapping[str, Chart]:
+    """A chart of the menu, or all figures of a paper, each by the name of its file."""
+    of_papers = {paper.name: paper.charts for paper in papers()}
+    if name in CHARTS:
+        return {f"{name}-{i}": chart for i, chart in enumerate(CHARTS[name](results), start=1)}
+    if name not in of_papers:
+        raise LeaklineError(f"there is no figure {name!r}", fix=f"one of: {', '.join([*CHARTS, *of_papers])}")
+    return {key: chart for key, chart in of_papers[name](results).items() if chart.series}
+
+
+def save(results: Results, name: str, folder: Path, form: str = "svg") -> list[Path]:
+    """Write a chart of the menu, or all figures of a paper, into a folder, one file each, and say which."""
     from leakline.report.charts.static import png, svg
 
-    if name not in CHARTS:
-        raise LeaklineError(f"there is no figure {name!r}", fix=f"one of: {', '.join(sorted(CHARTS))}")
     if form not in FORMS:
         raise LeaklineError(f"there is no figure format {form!r}", fix=f"one of: {', '.join(FORMS)}")
+    charts = charts_by_name(results, name)
     folder.mkdir(parents=True, exist_ok=True)
-    found = []
-    for i, chart in enumerate(CHARTS[name](root)):
-        path = folder / f"{name}-{i + 1}.{form}"
-        path.write_bytes(png(chart) if form == "png" else svg(chart).encode())
-        found.append(path)
-    return found
+    paths = []
+    for key, chart in charts.items():
+        paths.append(folder / f"{key}.{form}")
+        paths[-1].write_bytes(png(chart) if form == "png" else svg(chart).encode())
+    return paths

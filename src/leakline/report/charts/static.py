@@ -1,14 +1,12 @@
-"""Charts as SVG by matplotlib: files for papers; in the page, pictures for print and for readers without JavaScript."""
+"""Charts as files for papers, by matplotlib: SVG and PNG."""
 
 from __future__ import annotations
 
 import contextlib
 import io
-import re
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
-from xml.etree import ElementTree
 
 from leakline.report.charts.chart import LIGHT, Chart, Series, looks
 from leakline.report.charts.interactive import is_right, log_ticks, shortened
@@ -17,17 +15,16 @@ from leakline.text import tidy
 _INK, _LINE, _GRID = "#22272e", "#7a828d", "#d5d9df"
 _MARKS = ("o", "s", "D", "^", "X", "*")
 _DASHES = ("-", "--", ":", "-.")
-_CLASSES = {_INK: "ink", _LINE: "axis", _GRID: "grid", **{colour: f"s{i}" for i, colour in enumerate(LIGHT)}}
 
 
-def svg(chart: Chart, name: str = "chart", legend: bool = True) -> str:
+def svg(chart: Chart, name: str = "chart") -> str:
     """A chart as a stand-alone SVG file; the same chart gives the same bytes."""
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
     out = io.StringIO()
     with _styled(name), _any_letter():
         about = {"Date": None, "Creator": None, "Title": tidy(chart.title)}
-        _drawing(chart, legend, FigureCanvasSVG).savefig(out, format="svg", metadata=about)
+        _drawing(chart, FigureCanvasSVG).savefig(out, format="svg", metadata=about)
     return out.getvalue()
 
 
@@ -37,7 +34,7 @@ def png(chart: Chart, dots: int = 200) -> bytes:
 
     out = io.BytesIO()
     with _styled("chart"), _any_letter():
-        drawing = _drawing(chart, True, FigureCanvasAgg)
+        drawing = _drawing(chart, FigureCanvasAgg)
         drawing.savefig(out, format="png", dpi=dots, facecolor="white", metadata={"Software": None})
     return out.getvalue()
 
@@ -62,17 +59,17 @@ def _styled(name: str) -> Any:
     })  # fmt: skip
 
 
-def _drawing(chart: Chart, legend: bool, canvas: Any) -> Any:
+def _drawing(chart: Chart, canvas: Any) -> Any:
     from matplotlib.figure import Figure
 
-    drawing = Figure(figsize=(5.6, 3.5) if legend else (4.4, 3.0), layout="constrained")
+    drawing = Figure(figsize=(5.6, 3.5), layout="constrained")
     canvas(drawing)
     drawing.patch.set_alpha(0)
     axes = drawing.add_subplot()
     axes.patch.set_alpha(0)
     handles = [_draw(axes, series, chart) for series in chart.series]
     _dress(axes, chart)
-    if legend and handles:
+    if handles:
         # A name that begins with "_" would be left out of a legend.
         names = [("\u200b" if s.name.startswith("_") else "") + tidy(s.name) for s in chart.series]
         drawing.legend(handles, names, loc="outside upper left", ncols=min(len(names), 4), frameon=False)
@@ -148,63 +145,3 @@ def _dress(axes: Any, chart: Chart) -> None:
             va="bottom",
             ha="center",
         )
-
-
-def inline(chart: Chart, name: str) -> str:
-    """A chart as SVG inside a page: no style attribute (a strict policy forbids them), the page's own colours, own ids.
-
-    matplotlib writes every property into ``style``; here each becomes an attribute, and known colours become classes
-    (``f-ink``, ``k-s0``: fill and stroke) that a style sheet can change with the reader's colour scheme.
-    """
-    root = ElementTree.fromstring(svg(chart, name, legend=False))
-    for parent in list(root.iter()):
-        for child in list(parent):
-            if _local(child.tag) in ("metadata", "style"):
-                parent.remove(child)
-    for element in root.iter():
-        element.tag = _local(element.tag)
-        attributes = {_local(k): v for k, v in element.attrib.items()}
-        element.attrib.clear()
-        for key, value in attributes.items():
-            if key == "id":
-                element.set("id", f"{name}-{value}")
-            elif key == "style":
-                _unstyle(element, value)
-            elif key == "href":
-                element.set("href", value.replace("#", f"#{name}-"))
-            elif key == "clip-path":
-                element.set("clip-path", value.replace("#", f"#{name}-"))
-            elif key in ("fill", "stroke"):
-                _paint(element, key, value)
-            else:
-                element.set(key, value)
-    for key in ("width", "height", "version", "id"):
-        root.attrib.pop(key, None)
-    root.set("role", "img")
-    root.set("aria-label", tidy(f"{chart.title}: {chart.y} against {chart.x}"))
-    root.set("stroke-linejoin", "round")
-    return ElementTree.tostring(root, encoding="unicode")
-
-
-def _local(tag: str) -> str:
-    return tag.rpartition("}")[2]
-
-
-def _unstyle(element: ElementTree.Element, style: str) -> None:
-    for item in style.split(";"):
-        key, _, value = (part.strip() for part in item.partition(":"))
-        if key == "font":
-            size = re.search(r"[\d.]+px", value)
-            element.set("font-size", size[0] if size else "10px")
-        elif key in ("fill", "stroke"):
-            _paint(element, key, value)
-        elif key:
-            element.set(key, value)
-
-
-def _paint(element: ElementTree.Element, key: str, value: str) -> None:
-    if value in _CLASSES:
-        mine = f"{'f' if key == 'fill' else 'k'}-{_CLASSES[value]}"
-        element.set("class", f"{element.get('class', '')} {mine}".strip())
-    else:
-        element.set(key, value)

@@ -22,11 +22,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from leakline.data.names import is_safe
 from leakline.errors import DataError
+from leakline.names import is_safe
 from leakline.report.gallery.png import clean_png
-from leakline.results.pooled import Pooled
-from leakline.results.stored import Stored, valid
+from leakline.results import Cell, Results
+from leakline.results.stored import valid
+from leakline.study.store import folder_of
 from leakline.text import tidy
 
 KINDS = ("original", "prior", "reconstruction")
@@ -90,17 +91,17 @@ class _Found:
     attack: str = ""
 
 
-_Shown = tuple[Stored, Mapping[str, Any], bytes]
+_Shown = tuple[Cell, Mapping[str, Any], bytes]
 
 
-def gallery_of(root: Path, pooled: Pooled) -> Gallery:
+def gallery_of(results: Results) -> Gallery:
     """Every image that finished runs of a store hold; nothing here raises for a damaged one."""
     strips: dict[tuple[str, ...], list[_Shown]] = {}
     problems: Counter[str] = Counter()
     total = 0
-    for cell in pooled.study.finished:
+    for cell in results.finished.cells:
         shown: list[tuple[_Found, bytes]] = []
-        for found in _found(root / "runs" / str(cell.key) / "media", cell, problems):
+        for found in _found(cell, problems):
             if len(shown) == MOST_OF_RUN:
                 problems[f"pictures of runs that have more than {MOST_OF_RUN}"] += 1
                 continue
@@ -114,7 +115,7 @@ def gallery_of(root: Path, pooled: Pooled) -> Gallery:
         for found, data in shown:
             # Without its original a picture has nothing in common with other runs that could be seen.
             common = originals.get(_turn(found), str(cell.key))
-            strip = strips.setdefault((_place(pooled, cell), common, *_turn(found)), [])
+            strip = strips.setdefault((_place(results, cell), common, *_turn(found)), [])
             if found.entry["kind"] in KINDS[:2] and any(
                 d == data and e["kind"] == found.entry["kind"] for _, e, d in strip
             ):
@@ -125,15 +126,18 @@ def gallery_of(root: Path, pooled: Pooled) -> Gallery:
                 problems["would make the page too large"] += 1
             else:
                 strip.append((cell, found.entry, data))
-    made = tuple(_strip(pooled, key, some) for key, some in strips.items() if any(data for _, _, data in some))
+    made = tuple(_strip(results, key, some) for key, some in strips.items() if any(data for _, _, data in some))
     levels = {level for strip in made for level in strip.levels}
     return Gallery(made, tuple(sorted(levels)), tuple(f"{count} {why}" for why, count in problems.items()))
 
 
-def _found(media: Path, cell: Stored, problems: Counter[str]) -> Iterator[_Found]:
+def _found(cell: Cell, problems: Counter[str]) -> Iterator[_Found]:
     """The pictures of a run: of the list in the folder itself, then by attack (in the study's order), round, client."""
+    if cell.folder is None:
+        return
+    media = cell.folder / "media"
     yield from (_Found(entry, media / str(entry["file"])) for entry in _listed(media, problems))
-    names = list(dict.fromkeys(str(line.get("by", "")) for line in cell.attacks))
+    names = list(dict.fromkeys(r.by for r in cell.attacks))
     turns = []
     for folder in sorted(media.glob("*/round-*/*")):
         made, turn, client = folder.relative_to(media).parts
@@ -142,12 +146,12 @@ def _found(media: Path, cell: Stored, problems: Counter[str]) -> Iterator[_Found
             continue
         if not (digits.isdecimal() and len(digits) < 10 and is_safe(made) and is_safe(client)):
             continue
-        lines = [line for line in cell.attacks if _same_attack(line, made)]
-        if not lines:
+        by = next((name for name in names if folder_of(cell.hashes.get(name, "")) == made), None)
+        if by is None:
             problems["folders of pictures by attacks that the study no longer has, or not with these settings"] += 1
             continue
-        turns.append((names.index(str(lines[0].get("by", ""))), int(digits), folder, lines))
-    for place, index, folder, lines in sorted(turns, key=lambda turn: turn[:3]):
+        turns.append((names.index(by), int(digits), folder))
+    for place, index, folder in sorted(turns):
         here: dict[str, Any] = {"client": folder.name, "round": index}
         if (folder / "media.json").is_file():
             for entry in _listed(folder, problems):
@@ -156,21 +160,9 @@ def _found(media: Path, cell: Stored, problems: Counter[str]) -> Iterator[_Found
                 else:
                     yield _Found({**entry, **here}, folder / str(entry["file"]), names[place])
         elif (folder / "strip.png").is_file() and not (folder / "strip.png").is_symlink():
-            mine = [line for line in lines if (line.get("client"), line.get("round")) == (folder.name, index)]
-            figures = {str(line["measure"]): line["value"] for line in mine}
+            mine = [r for r in cell.attacks if (r.by, r.client, r.round) == (names[place], folder.name, index)]
+            figures = {r.measure: r.value for r in mine}
             yield _Found({**figures, **here, "kind": STRIP}, folder / "strip.png", names[place])
-
-
-def _same_attack(line: Mapping[str, Any], folder: str) -> bool:
-    """Whether a line of the store is by the attack that made this folder.
-
-    Both are called by a name and a hash of the attack's settings; the folder has the attack's name on the menu, the
-    line its name in the study.
-    """
-    key = str(line.get("attack", ""))
-    settings = folder.rpartition("-")[2]
-    hashed = len(settings) == 8 and set(settings) <= set("0123456789abcdef")
-    return folder in (key, str(line.get("by", ""))) or (hashed and key.rpartition("-")[2] == settings)
 
 
 def _listed(folder: Path, problems: Counter[str]) -> Iterator[dict[str, Any]]:
@@ -198,24 +190,24 @@ def _turn(found: _Found) -> tuple[str, str, str, str]:
     return found.attack, str(entry.get("client", "")), str(entry.get("round", "")), str(entry.get("image", ""))
 
 
-def _place(pooled: Pooled, cell: Stored) -> str:
+def _place(results: Results, cell: Cell) -> str:
     seed = f"seed {cell.labels['seed']}" if cell.labels.get("seed") is not None else ""
-    return ", ".join(part for part in (pooled.place(cell.labels), seed) if part)
+    return ", ".join(part for part in (results.place(cell.labels), seed) if part)
 
 
-def _strip(pooled: Pooled, key: tuple[str, ...], shown: Sequence[_Shown]) -> Strip:
+def _strip(results: Results, key: tuple[str, ...], shown: Sequence[_Shown]) -> Strip:
     place, _, attack, client, index, image = key
-    defences = list(dict.fromkeys(str(cell.labels.get("defence", "")) for cell, _, _ in shown))
+    defences = list(dict.fromkeys(cell.label("defence") for cell, _, _ in shown))
 
-    def where(cell: Stored) -> Mapping[str, str]:
-        labels = {tidy(name): tidy(cell.labels.get(name, "")) for name in (*pooled.axes, "defence")}
+    def where(cell: Cell) -> Mapping[str, str]:
+        labels = {tidy(name): tidy(cell.labels.get(name, "")) for name in (*results.axes, "defence")}
         return {**labels, "attack": tidy(attack)} if attack else labels
 
     pictures = []
     for cell, entry, data in shown:
         if data:
             mine = entry["kind"] == "reconstruction" and len(defences) > 1
-            label = str(cell.labels.get("defence", "")) if mine else ""
+            label = cell.label("defence") if mine else ""
             pictures.append(_picture(entry, data, label, (where(cell),) if mine else ()))
     every = {json.dumps(found, sort_keys=True): found for found in (where(cell) for cell, _, _ in shown)}
     number = str(int(image) + 1) if image.isdecimal() and len(image) < 10 else ""

@@ -10,66 +10,49 @@ import base64
 import hashlib
 import itertools
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from leakline.decide.compare import flat
-from leakline.papers.menu import charts_for
 from leakline.report.charts import chart as charts
-from leakline.report.charts import interactive, static
+from leakline.report.charts import interactive
 from leakline.report.charts.chart import Chart
-from leakline.report.charts.menu import all_of
+from leakline.report.charts.inline import inline
+from leakline.report.charts.menu import headed
 from leakline.report.gallery.gallery import Gallery, gallery_of
 from leakline.report.page import words
 from leakline.report.page.cardviews import card_views
 from leakline.report.page.filters import filters_of
 from leakline.report.page.summary import summary
+from leakline.report.papers import charts_of, tables_of
 from leakline.report.tables import menu as tables
-from leakline.report.tables.clients import clients_of
-from leakline.results.pooled import Pooled, pool
-from leakline.results.stored import read_study
-from leakline.results.table import Table, is_number, shown, sort_key
+from leakline.report.tables.clients import clients
+from leakline.results import Results
+from leakline.results.table import is_number, shown, sort_key
 from leakline.study.store import write_atomically
 from leakline.text import clean, scrub, tidy
 
-_TABLES = (tables.utility_of, tables.measures_of, tables.attacks_of, clients_of, tables.cards_of)
+_TABLES = (tables.utility, tables.measures, tables.attacks, clients, tables.cards)
 _PLOTLY_STYLE = "/* plotly.js puts its rules here */"
 """plotly.js looks for a style element of its own and would make one, which the policy forbids."""
 
 
-@dataclass(frozen=True)
-class Extras:
-    """What a page takes from the store besides its numbers: images, and the tables and figures of a paper."""
-
-    gallery: Gallery = Gallery()
-    tables: tuple[Table, ...] = ()
-    charts: tuple[Chart, ...] = ()
-
-
-def build_report(root: Path, out: Path | None = None, shareable: bool = False, images: bool = True) -> Path:
+def build_report(results: Results, out: Path | None = None, shareable: bool = False, images: bool = True) -> Path:
     """Write the report of a store to ``out`` (default: ``report.html`` in the store) and say where it is.
 
     ``shareable`` leaves out the study file, which may quote names of people's data, and every image of their data;
     without ``images`` only the images are left out. Reasons of failures stay, without paths.
     """
-    pooled = pool(read_study(root))
-    shown_images = images and not shareable
-    extras = Extras(
-        gallery_of(root, pooled) if shown_images else Gallery(),
-        tuple(tables.paper_tables(root, pooled.study.name).values()),
-        tuple(charts_for(root, pooled.study.name)),
-    )
-    page = render_page(pooled, shareable, shown_images, extras)
-    target = out if out is not None else root / "report.html"
+    page = render_page(results, shareable, images and not shareable)
+    target = out if out is not None else results.root / "report.html"
     target.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(target, page.encode("utf-8", "replace"))
     return target
 
 
-def render_page(pooled: Pooled, shareable: bool = False, images: bool = True, extras: Extras = Extras()) -> str:  # noqa: B008
+def render_page(results: Results, shareable: bool = False, images: bool = True) -> str:
     """The report as HTML."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
@@ -89,24 +72,26 @@ def render_page(pooled: Pooled, shareable: bool = False, images: bool = True, ex
     environment.tests["numeric"] = is_number
     # Everything that becomes Markup is this package's own text, or SVG written by an XML writer.
     script, style, plotly = _asset("page.js"), _asset("page.css"), _plotly()
-    groups = _drawn(pooled, extras)
+    groups = _drawn(results)
     drawn = [chart for _, found in groups for chart in found]
     for chart in drawn:
         chart["svg"] = Markup(chart["svg"])
     scripts = [script, plotly] if drawn else [script]
-    failed = tables.missing_table_of(pooled)
-    seen = words.glances(pooled)
+    failed = tables.missing(results)
+    seen = words.glances(results)
     return environment.get_template("report.html.jinja").render(
-        study=pooled.study, title=pooled.study.title or pooled.study.name, pooled=pooled, version=__version__,
-        trained=words.what_was_trained(pooled), short=words.in_short(pooled), protects=words.who_is_protected(pooled),
-        glances=seen, shared=words.shared_warnings(seen), summary=summary(pooled),
-        verdicts=words.VERDICTS, verdict_order=list(words.VERDICTS), cards=card_views(pooled), groups=groups,
-        legend=_legend(pooled),
-        tables=[make(pooled) for make in _TABLES], papers=extras.tables, filters=filters_of(pooled),
-        gallery=extras.gallery, images=images,
-        runs=tables.runs_of(pooled), missing=failed, settings=_settings(pooled),
-        text=[] if shareable else [clean(line) for line in scrub(pooled.study.text).splitlines()],
-        notes=[scrub(note) for note in (*pooled.study.notes, *words.versions(pooled, __version__))],
+        results=results, title=results.title or results.name, version=__version__,
+        trained=words.what_was_trained(results), short=words.in_short(results),
+        protects=words.who_is_protected(results),
+        glances=seen, shared=words.shared_warnings(seen), summary=summary(results),
+        verdicts=words.VERDICTS, verdict_order=list(words.VERDICTS), cards=card_views(results), groups=groups,
+        legend=_legend(results),
+        tables=[make(results) for make in _TABLES], papers=tuple(tables_of(results).values()),
+        filters=filters_of(results),
+        gallery=gallery_of(results) if images else Gallery(), images=images,
+        runs=tables.runs(results), missing=failed, settings=_settings(results),
+        text=[] if shareable else [clean(line) for line in scrub(results.text).splitlines()],
+        notes=[scrub(note) for note in (*results.notes, *words.versions(results, __version__))],
         shareable=shareable, figures={chart["id"]: chart["figure"] for chart in drawn},
         policy=_policy(scripts, [style, _PLOTLY_STYLE]),
         plotly_style=Markup(_PLOTLY_STYLE), plotly_marks=_marks(plotly),
@@ -114,9 +99,9 @@ def render_page(pooled: Pooled, shareable: bool = False, images: bool = True, ex
     )  # fmt: skip
 
 
-def _drawn(pooled: Pooled, extras: Extras) -> list[tuple[str, list[dict[str, Any]]]]:
+def _drawn(results: Results) -> list[tuple[str, list[dict[str, Any]]]]:
     """All charts by heading, each as SVG for everybody and as a figure for those with JavaScript."""
-    found = [*all_of(pooled), ("The paper's figures", list(extras.charts))]
+    found = [*headed(results), ("The paper's figures", list(charts_of(results).values()))]
     numbers = itertools.count()
     return [(name, [_chart(chart, f"chart-{next(numbers)}") for chart in some]) for name, some in found if some]
 
@@ -127,23 +112,23 @@ def _chart(chart: Chart, name: str) -> dict[str, Any]:
         "title": chart.title,
         "note": chart.note,
         "where": [{tidy(k): tidy(v) for k, v in chart.where.items()}],
-        "svg": static.inline(chart, name),
+        "svg": inline(chart, name),
         "figure": interactive.as_json(chart),
     }
 
 
-def _legend(pooled: Pooled) -> dict[str, tuple[int, str]]:
+def _legend(results: Results) -> dict[str, tuple[int, str]]:
     """Each defence's colour and marker."""
     found = {}
-    for i, name in enumerate(pooled.defences):
+    for i, name in enumerate(results.defences):
         hue, mark, _ = charts.looks(i)
         found[name] = (hue, charts.GLYPHS[mark])
     return found
 
 
-def _settings(pooled: Pooled) -> list[tuple[str, str]]:
+def _settings(results: Results) -> list[tuple[str, str]]:
     """What all runs have in common, as dotted keys; what differs is in the labels."""
-    flats = [flat(c.federation) for c in pooled.study.cells if c.federation]
+    flats = [flat(c.federation) for c in results.cells if c.federation]
     if not flats:
         return []
     same = {k: v for k, v in flats[0].items() if all(f.get(k, flat) == v for f in flats[1:])}

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from leakline.cards import number
 from leakline.leakage.brief import brief
 from leakline.report.charts.chart import where_of
 from leakline.report.page.words import VERDICTS, places, verdict_of
 from leakline.report.tables.menu import SEEDS
-from leakline.results.pooled import Leak, Pooled, Setting
+from leakline.results import Results, Setting
+from leakline.results.settings import Leak
 from leakline.results.table import Table, shown
 from leakline.text import tidy
 
@@ -31,16 +30,16 @@ class CardView:
     """The labels of each setting that the card speaks for."""
 
 
-def card_views(pooled: Pooled) -> list[CardView]:
+def card_views(results: Results) -> list[CardView]:
     """Cards in the order of the study; settings with the same promises share one."""
     groups: dict[Any, list[Setting]] = {}
-    for setting in pooled.settings:
+    for setting in results.settings:
         groups.setdefault((setting.defence, setting.card.promises), []).append(setting)
-    order = {d: i for i, d in enumerate(pooled.defences)}
-    return [_view(pooled, d, found) for (d, _), found in sorted(groups.items(), key=lambda item: order[item[0][0]])]
+    order = {d: i for i, d in enumerate(results.defences)}
+    return [_view(results, d, found) for (d, _), found in sorted(groups.items(), key=lambda item: order[item[0][0]])]
 
 
-def _view(pooled: Pooled, defence: str, settings: list[Setting]) -> CardView:
+def _view(results: Results, defence: str, settings: list[Setting]) -> CardView:
     lines: dict[str, list[str]] = {}
     for label, text in settings[0].card.rows():
         if label not in ("!", "measured", "dropped"):
@@ -50,37 +49,29 @@ def _view(pooled: Pooled, defence: str, settings: list[Setting]) -> CardView:
     if any(s.varied for s in settings):
         lines.setdefault("seeds", []).append("the promise differed between seeds; this is the weakest")
     for s in settings:
-        place = f"{pooled.place(s.labels)}: " if len(settings) > 1 else ""
-        lines.setdefault("measured", []).extend(place + text for text in _measured(s))
+        place = f"{results.place(s.labels)}: " if len(settings) > 1 else ""
+        lines.setdefault("measured", []).extend(place + bound.text for bound in s.measured)
     lines["measured"] = lines.get("measured") or ["no audit was run"]
     if len(settings) == 1:
-        lines["attacks"] = _leaks(settings[0].leaks) or ["no attack was tried"]
+        lines["attacks"] = _leaks(settings[0]) or ["no attack was tried"]
         if settings[0].utility is not None:
-            lines["utility"] = [f"{pooled.headline} {shown(settings[0].utility)}"]
+            lines["utility"] = [f"{results.headline} {shown(settings[0].utility)}"]
     for s in settings:
         for text in s.card.dropped:
             lines.setdefault("dropped", []).append(text)
-    warnings = [t for s in settings for t in ((s.card.stamp,) if s.card.stamp else ()) + s.card.broken]
     verdict = verdict_of(settings)
     return CardView(
-        defence, places(pooled, settings), verdict, VERDICTS[verdict],
-        tuple(dict.fromkeys(warnings)), tuple((k, tuple(dict.fromkeys(v))) for k, v in lines.items()),
-        _table(pooled, settings) if len(settings) > 1 else None,
-        tuple({tidy(k): tidy(v) for k, v in where_of(pooled, s).items()} for s in settings),
+        defence, places(results, settings), verdict, VERDICTS[verdict],
+        tuple(dict.fromkeys(text for s in settings for text in s.warnings)),
+        tuple((k, tuple(dict.fromkeys(v))) for k, v in lines.items()),
+        _table(results, settings) if len(settings) > 1 else None,
+        tuple({tidy(k): tidy(v) for k, v in where_of(results, s).items()} for s in settings),
     )  # fmt: skip
 
 
-def _measured(setting: Setting) -> list[str]:
+def _leaks(setting: Setting) -> list[str]:
     found = []
-    for measure, by, low, high, trials in setting.measured:
-        span = number(low) if number(low) == number(high) else f"{number(low)} to {number(high)} (over seeds)"
-        found.append(f"{measure.replace(':', ' per ')} >= {span} ({by}, {trials or '?'} trials)")
-    return found
-
-
-def _leaks(leaks: Sequence[Leak]) -> list[str]:
-    found = []
-    for one in brief(leaks, _mean):
+    for one in brief(setting.leaks, _mean, setting.card.measure):
         found += [_leak(leak) for leak in one.shown]
         found += [f"{one.by}: {one.rest.replace('in the report', 'in the table of attacks')}"] if one.rest else []
     return found
@@ -93,14 +84,14 @@ def _mean(leak: Leak) -> float:
 def _leak(leak: Leak) -> str:
     chance = f"; chance {leak.chance:.2g}" if leak.chance is not None else ""
     verdict = {True: "; cannot be told from guessing", False: "", None: ""}[leak.is_chance]
-    return f"{leak.by}: {leak.measure} {shown(leak.estimate)}{chance}{verdict}"
+    return f"{leak.by}: {leak.label} {shown(leak.estimate)}{chance}{verdict}"
 
 
-def _table(pooled: Pooled, settings: list[Setting]) -> Table:
+def _table(results: Results, settings: list[Setting]) -> Table:
     every = [leak for s in settings for leak in s.leaks]
-    names = list(dict.fromkeys(leak.name for one in brief(every, _mean) for leak in one.shown))
+    names = list(dict.fromkeys(leak.name for one in brief(every, _mean, results.measure) for leak in one.shown))
     rows = []
     for s in settings:
         leaks = {leak.name: leak.estimate for leak in s.leaks}
-        rows.append((*(s.labels.get(a, "") for a in pooled.axes), s.utility, *(leaks.get(n) for n in names)))
-    return Table("Measured, by setting", (*pooled.axes, pooled.headline or "utility", *names), tuple(rows), SEEDS)
+        rows.append((*(s.labels.get(a, "") for a in results.axes), s.utility, *(leaks.get(n) for n in names)))
+    return Table("Measured, by setting", (*results.axes, results.headline or "utility", *names), tuple(rows), SEEDS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from leakline.results.pooled import Pooled
+from leakline.results import Results
 from leakline.results.table import sort_key
 from leakline.text import scrub
 
@@ -17,13 +17,13 @@ class Filter:
     values: tuple[str, ...]
 
 
-def filters_of(pooled: Pooled) -> list[Filter]:
+def filters_of(results: Results) -> list[Filter]:
     """Filters in the order of the labels; one value is no choice."""
     found = {
-        name: [_value(s.labels.get(name, "")) for s in pooled.settings]
-        for name in (*(a for a in pooled.axes if a not in ("defence", "attack")), "defence")
+        name: [_value(s.labels.get(name, "")) for s in results.settings]
+        for name in (*(a for a in results.axes if a not in ("defence", "attack")), "defence")
     }
-    found["attack"] = [_value(leak.by) for s in pooled.settings for leak in s.leaks]
+    found["attack"] = [_value(leak.by) for s in results.settings for leak in s.leaks]
     made = [Filter(name, tuple(dict.fromkeys(values))) for name, values in found.items()]
     return [one for one in made if len(one.values) > 1]
 

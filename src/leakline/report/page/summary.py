@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from leakline.cards import Promise
 from leakline.cards import number as epsilon_text
 from leakline.report.page.cost import headline_name, lost_text, utility_text
-from leakline.report.page.words import right_at_most, settings_of, verdict_of
-from leakline.results.pooled import Leak, Pooled, Setting, comparable, rebuilt
+from leakline.report.page.words import right_at_most, verdict_of
+from leakline.results import Results, Setting
+from leakline.results.settings import Leak, comparable, rebuilt
 
 
 @dataclass(frozen=True)
@@ -43,17 +44,17 @@ class Summary:
     several: bool
 
 
-def summary(pooled: Pooled) -> Summary:
+def summary(results: Results) -> Summary:
     """Every defence with finished runs, in the order of the study."""
-    groups = [(d, settings_of(pooled, d)) for d in pooled.defences]
+    groups = [(d, results.settings_of(d)) for d in results.defences]
     lines = [
         Line(
-            d, verdict_of(found), _limit(found), _attack(found), _utility(pooled, found),
+            d, verdict_of(found), _limit(found), _attack(found), _utility(results, found),
             all(s.undefended for s in found),
         )
         for d, found in groups if found
     ]  # fmt: skip
-    return Summary(tuple(lines), headline_name(pooled), any(len(found) > 1 for _, found in groups))
+    return Summary(tuple(lines), headline_name(results), any(len(found) > 1 for _, found in groups))
 
 
 def _limit(settings: Sequence[Setting]) -> Cell:
@@ -74,9 +75,9 @@ def _epsilon(promise: Promise) -> float:
 def _attack(settings: Sequence[Setting]) -> Cell:
     """The attack that got furthest; what an audit proved stands below it."""
     found = [s.worst for s in settings if s.worst is not None]
-    bounds = [high for s in settings for measure, _, _, high, _ in s.measured if measure.split(":")[0] == "epsilon"]
-    audit = f"an audit proved epsilon ≥ {epsilon_text(max(bounds))}" if bounds else ""
-    audit = "an audit found no noise at all" if bounds and math.isinf(max(bounds)) else audit
+    proved = max((s.proved.high for s in settings if s.proved is not None), default=None)
+    audit = f"an audit proved epsilon ≥ {epsilon_text(proved)}" if proved is not None else ""
+    audit = "an audit found no noise at all" if proved == math.inf else audit
     worst = max(found, key=lambda leak: (leak.chance == 0.5, leak.estimate.mean - (leak.chance or 0.0)), default=None)
     image = rebuilt(settings)
     if image is not None and (worst is None or worst.chance != 0.5):
@@ -93,7 +94,7 @@ def _attack(settings: Sequence[Setting]) -> Cell:
     mean = worst.estimate.mean
     if worst.chance == 0.5:
         return Cell(f"right {100 * mean:.0f} of 100 times", more, f"{100 * mean:.6f}")
-    return Cell(f"{worst.measure} {mean:.2f}, by chance {worst.chance:.2g}", more, f"{mean:.6f}")
+    return Cell(f"{worst.label} {mean:.2f}, by chance {worst.chance:.2g}", more, f"{mean:.6f}")
 
 
 def _of(client: str) -> str:
@@ -116,9 +117,9 @@ def _sure(leak: Leak) -> str:
     return f"{leak.by}, {ends}{': cannot be told from guessing' if leak.is_chance else ''}"
 
 
-def _utility(pooled: Pooled, settings: Sequence[Setting]) -> Cell:
+def _utility(results: Results, settings: Sequence[Setting]) -> Cell:
     means = [s.utility.mean for s in settings if s.utility is not None]
-    if not means or not pooled.headline:
+    if not means or not results.headline:
         return Cell("not measured")
-    lost = "" if all(s.undefended for s in settings) else lost_text(pooled, settings)
-    return Cell(utility_text(pooled, settings), lost, f"{sum(means) / len(means):.6f}")
+    lost = "" if all(s.undefended for s in settings) else lost_text(results, settings)
+    return Cell(utility_text(results, settings), lost, f"{sum(means) / len(means):.6f}")

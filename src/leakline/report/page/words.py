@@ -10,7 +10,8 @@ from typing import Any
 from leakline.cards import OBSERVERS, Promise
 from leakline.cards import number as epsilon_text
 from leakline.report.page.cost import cost_words
-from leakline.results.pooled import Leak, Pooled, Rebuilt, Setting, comparable, rebuilt
+from leakline.results import Results, Setting
+from leakline.results.settings import Leak, Rebuilt, comparable, rebuilt
 
 VERDICTS = {
     "strong": "strong promise",
@@ -36,17 +37,17 @@ class Glance:
     warnings: tuple[str, ...]
 
 
-def what_was_trained(pooled: Pooled) -> str:
+def what_was_trained(results: Results) -> str:
     """Who trained what, on which data, how often."""
-    cells = [c for c in pooled.study.cells if c.federation]
+    cells = [c for c in results.cells if c.federation]
     if not cells:
         return "Nothing has been trained yet."
-    tasks = [c.federation.get("task") or {} for c in cells]
+    tasks = [c.task for c in cells]
     clients = _several([str(len(t.get("clients", {}))) for t in tasks])
     data = _several([str(t.get("name", "?")) for t in tasks])
     models = _several([_kind(c.federation.get("model")) for c in cells])
     rounds = _several([str(c.wanted) for c in cells])
-    times = len({repr(c.labels.get("seed")) for c in pooled.study.cells})
+    times = len({repr(c.labels.get("seed")) for c in results.cells})
     again = (
         f"Each federation was trained {times} times with different random seeds"
         if times > 1
@@ -58,9 +59,9 @@ def what_was_trained(pooled: Pooled) -> str:
     )
 
 
-def who_is_protected(pooled: Pooled) -> str:
+def who_is_protected(results: Results) -> str:
     """Whom the defences mean to hide, and from whom; "" where none promises that."""
-    promises = [p for s in pooled.settings if not s.undefended for p in s.card.leading]
+    promises = [p for s in results.settings if not s.undefended for p in s.card.leading]
     meant = [
         f"any one {p.unit} from {OBSERVERS.get(p.observer, p.observer)}" for p in promises if p.epsilon is not None
     ]
@@ -82,12 +83,11 @@ def shared_warnings(found: Sequence[Glance]) -> dict[str, str]:
     }
 
 
-def versions(pooled: Pooled, current: str) -> list[str]:
+def versions(results: Results, current: str) -> list[str]:
     """Says so where runs were made by another version of leakline than the one that reports them."""
     found: dict[str, int] = {}
-    for cell in pooled.study.cells:
-        known = cell.about.get("versions")
-        version = str(known.get("leakline", "unknown")) if isinstance(known, dict) else ""
+    for cell in results.cells:
+        version = str(cell.versions.get("leakline", "unknown")) if cell.versions else ""
         if version and version != current:
             found[version] = found.get(version, 0) + 1
     return [
@@ -97,9 +97,9 @@ def versions(pooled: Pooled, current: str) -> list[str]:
     ]
 
 
-def in_short(pooled: Pooled) -> str:
+def in_short(results: Results) -> str:
     """One sentence over all defences: does any of them promise something?"""
-    tried = [(d, verdict_of(settings_of(pooled, d))) for d in pooled.defences if _defended(settings_of(pooled, d))]
+    tried = [(d, verdict_of(results.settings_of(d))) for d in results.defences if _defended(results.settings_of(d))]
     if not tried:
         return "No finished run used a defence: nothing is promised to anybody."
     good = [f"{d} ({v})" for d, v in tried if v in ("strong", "moderate", "weak")]
@@ -115,18 +115,17 @@ def in_short(pooled: Pooled) -> str:
     return f"{count} {give} a formal promise that means something: {', '.join(good)}."
 
 
-def glances(pooled: Pooled) -> list[Glance]:
+def glances(results: Results) -> list[Glance]:
     """Every defence with finished runs: its promise, what attacks got, what it cost."""
     found = []
-    for defence in pooled.defences:
-        settings = settings_of(pooled, defence)
+    for defence in results.defences:
+        settings = results.settings_of(defence)
         if settings:
-            warnings = [t for s in settings for t in ((s.card.stamp,) if s.card.stamp else ()) + s.card.broken]
             found.append(
                 Glance(
-                    defence, verdict_of(settings), tuple(_promises(pooled, settings)),
-                    tuple(_attacks(pooled, settings)), tuple(cost_words(pooled, settings)),
-                    tuple(dict.fromkeys(warnings)),
+                    defence, verdict_of(settings), tuple(_promises(results, settings)),
+                    tuple(_attacks(results, settings)), tuple(cost_words(results, settings)),
+                    tuple(dict.fromkeys(text for s in settings for text in s.warnings)),
                 )
             )  # fmt: skip
     return found
@@ -144,13 +143,13 @@ def _verdict(promise: Promise) -> str:
     return promise.verdict if promise.verdict in VERDICTS else "none"
 
 
-def _promises(pooled: Pooled, settings: Sequence[Setting]) -> list[str]:
+def _promises(results: Results, settings: Sequence[Setting]) -> list[str]:
     groups: dict[str, list[Setting]] = {}
     for setting in settings:
         for promise in setting.card.promises:
             groups.setdefault(promise_words(promise), []).append(setting)
     several = len(groups) > 1 and len(settings) > 1
-    said = [f"{places(pooled, where)}: {text}" if several else text for text, where in groups.items()]
+    said = [f"{places(results, where)}: {text}" if several else text for text, where in groups.items()]
     return said if len(said) <= FEW else [*said[: FEW - 1], f"{len(said) - FEW + 1} more promises are on the cards."]
 
 
@@ -179,25 +178,22 @@ def right_at_most(promise: Promise) -> str:
     return f"{right:.0f}" if right < 99 else "more than 99" if right > 99.5 else "99"
 
 
-def _attacks(pooled: Pooled, settings: Sequence[Setting]) -> list[str]:
-    return _guesses(pooled, settings) + _audited(settings)
+def _attacks(results: Results, settings: Sequence[Setting]) -> list[str]:
+    return _guesses(results, settings) + _audited(settings)
 
 
 def _audited(settings: Sequence[Setting]) -> list[str]:
     """What an audit certified about the mechanism itself."""
-    bounds = [
-        (high, n) for s in settings for measure, _, _, high, n in s.measured if measure.split(":")[0] == "epsilon"
-    ]
-    if not bounds:
+    most = max((s.proved for s in settings if s.proved is not None), key=lambda bound: bound.high, default=None)
+    if most is None:
         return []
-    most, trials = max(bounds, key=lambda bound: bound[0])
-    if math.isinf(most):
+    if math.isinf(most.high):
         return ["An audit found no noise at all: whoever sees what is published can tell two cases apart for certain."]
-    tested = f" in {trials:,} trials" if trials else ""
-    return [f"An audit of the mechanism itself{tested} proved that epsilon is at least {epsilon_text(most)}."]
+    tested = f" in {most.n:,} trials" if most.n else ""
+    return [f"An audit of the mechanism itself{tested} proved that epsilon is at least {epsilon_text(most.high)}."]
 
 
-def _guesses(pooled: Pooled, settings: Sequence[Setting]) -> list[str]:
+def _guesses(results: Results, settings: Sequence[Setting]) -> list[str]:
     leaks = [(s, leak) for s in settings for leak in s.leaks]
     if not leaks:
         return ["No attack was tried, so nothing is known about what leaks."]
@@ -215,7 +211,7 @@ def _guesses(pooled: Pooled, settings: Sequence[Setting]) -> list[str]:
         if tried > 4
         else ""
     )
-    where = f", under {pooled.place(setting.labels)}," if len(settings) > 1 else ""
+    where = f", under {results.place(setting.labels)}," if len(settings) > 1 else ""
     often = f"{100 * worst.estimate.mean:.0f} of 100 times; blind guessing: 50"
     return [f"{who}{where} is right {often}.{_sure(worst)}{picked}", *seen]
 
@@ -250,19 +246,14 @@ def _sure(leak: Leak) -> str:
     return f" That is {'better' if leak.estimate.mean > 0.5 else 'worse'} than guessing ({interval})."
 
 
-def settings_of(pooled: Pooled, defence: str) -> list[Setting]:
-    """The settings of one defence."""
-    return [s for s in pooled.settings if s.defence == defence]
-
-
 def _defended(settings: Sequence[Setting]) -> bool:
     return bool(settings) and not all(s.undefended for s in settings)
 
 
-def places(pooled: Pooled, settings: Sequence[Setting]) -> str:
+def places(results: Results, settings: Sequence[Setting]) -> str:
     """Where a defence was tried, at most six places by name."""
-    found = list(dict.fromkeys(pooled.place(s.labels) for s in settings))
-    comma = "; " if len(pooled.axes) > 1 else ", "
+    found = list(dict.fromkeys(results.place(s.labels) for s in settings))
+    comma = "; " if len(results.axes) > 1 else ", "
     return comma.join(found[:6]) + (f" and {len(found) - 6} more" if len(found) > 6 else "")
 
 

@@ -1,0 +1,5 @@
+"""``python -m leakline.cli``."""
+
+from leakline.cli import main
+
+main()

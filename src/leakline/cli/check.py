@@ -1,0 +1,29 @@
+"""`leakline check`: a study looked at before anything is trained."""
+
+from __future__ import annotations
+
+import json
+
+import typer
+
+from leakline.cli.console import JsonOption, OnlyOption, PresetOption, SetOption, StudyArgument, out, print_card
+
+
+def check(
+    study: StudyArgument,
+    preset: PresetOption = "",
+    sets: SetOption = [],  # noqa: B006
+    only: OnlyOption = [],  # noqa: B006
+    as_json: JsonOption = False,
+) -> None:
+    """Validate a study without training: partition, model, every formal card, time, memory and disk."""
+    from leakline.study.check import check_study
+    from leakline.study.spec import load
+
+    checked = check_study(load(study, preset, sets).only(only))
+    if as_json:
+        out.print_json(json.dumps(checked.as_dict()))
+    else:
+        checked.show(out, print_card)
+    if checked.problems:
+        raise typer.Exit(2)

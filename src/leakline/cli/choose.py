@@ -1,0 +1,111 @@
+"""`leakline choose`: the defences that keep given limits. Exit code 4 if no setting keeps them all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from leakline.cli.console import JsonOption, out
+from leakline.errors import LeaklineError
+
+if TYPE_CHECKING:
+    from leakline.decide.choose import Candidate
+
+
+def choose(
+    target: Annotated[str, typer.Argument(help="A run directory, or a study whose results are in runs/NAME.")],
+    at_most: Annotated[
+        list[str], typer.Option("--max", help='"NAME<=NUMBER": at most this, such as "client-inference.auc<=0.55".')
+    ] = [],  # noqa: B006
+    at_least: Annotated[
+        list[str], typer.Option("--min", help='"NAME>=NUMBER": at least this, such as "accuracy>=0.85".')
+    ] = [],  # noqa: B006
+    as_json: JsonOption = False,
+) -> None:
+    """From finished cells, name the defences that keep the limits, or the nearest and what it misses.
+
+    Limits are held against the cautious end of each 95 % interval. Exit code 4 if no cell keeps them all.
+    """
+    from leakline.decide.choose import choose as rank
+    from leakline.decide.limits import read_limit
+    from leakline.results import read
+
+    limits = [read_limit(t, ("<=", "<")) for t in at_most] + [read_limit(t, (">=", ">")) for t in at_least]
+    if not limits:
+        raise LeaklineError(
+            "no limit was given", fix='for example --max "loss-threshold.auc<=0.55" --min "accuracy>=0.85"'
+        )
+    results = read(_root(target))
+    if not results.settings:
+        raise LeaklineError("no cell of this study is finished", results.name, "run it first")
+    ranked = rank(results, limits)
+    if as_json:
+        out.print_json(json.dumps([_plain(c) for c in ranked], allow_nan=False))
+    else:
+        _advise(ranked, [str(limit) for limit in limits], len(results.missing))
+    if not ranked[0].kept:
+        raise typer.Exit(4)
+
+
+def _advise(ranked: Sequence[Candidate], limits: Sequence[str], missing: int) -> None:
+    from leakline.text import clean
+
+    kept, rest = [c for c in ranked if c.kept], [c for c in ranked if not c.kept]
+    out.print(f"Limits: {clean('; '.join(limits))}")
+    out.print(
+        "Each limit is held against the cautious end: high for at most, low for at least, of the wider of two 95 % "
+        "intervals, over seeds and of the single runs.\n"
+    )
+    if kept:
+        out.print(f"{len(kept)} of {len(ranked)} settings keep all limits, the most useful first:")
+    else:
+        out.print(f"None of the {len(ranked)} settings keeps all limits. The nearest first:")
+    for candidate in (kept or rest)[:10]:
+        epsilon = candidate.figures["epsilon"].text
+        out.print(clean(f"  {candidate.where}: {', '.join(_figures(candidate))}; formal epsilon: {epsilon}"))
+        for judged in candidate.judged:
+            if judged.missing:
+                out.print(clean(f"    {judged.missing}"))
+        for name in candidate.bare:
+            out.print(clean(f"    {name} has no interval (one seed): its value alone was judged"))
+    if kept and rest:
+        out.print("\nThe others:")
+        for candidate in rest[:10]:
+            lacks = "; ".join(j.missing for j in candidate.judged if j.missing)
+            out.print(clean(f"  {candidate.where}: {lacks}"))
+    out.print("\nAn attack that failed proves nothing about a better one; only a formal epsilon does.")
+    if missing:
+        out.print(f"{missing} things are missing from this study: only finished cells were looked at.")
+
+
+def _figures(candidate: Candidate) -> list[str]:
+    return [f"{j.limit.name} {j.figure.text}" for j in candidate.judged if j.figure is not None]
+
+
+def _plain(candidate: Candidate) -> dict[str, Any]:
+    import math
+
+    return {
+        "where": candidate.where, "defence": candidate.defence, "kept": candidate.kept,
+        "limits": [
+            {
+                "limit": str(j.limit), "kept": j.kept, "missing": j.missing,
+                "judged": j.worst if j.worst is not None and math.isfinite(j.worst) else None,
+            }
+            for j in candidate.judged
+        ],
+    }  # fmt: skip
+
+
+def _root(target: str) -> Path:
+    given = Path(target)
+    if given.is_dir():
+        return given
+    from leakline.study.spec import find, load
+
+    find(target)
+    return Path("runs") / load(target).name

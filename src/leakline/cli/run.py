@@ -1,0 +1,75 @@
+"""`leakline run`: train what is missing, attack, measure, report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from leakline.cli import flower, gate
+from leakline.cli.console import OnlyOption, PresetOption, SetOption, StudyArgument, err, out, print_card
+from leakline.cli.progress import Progress
+
+
+def run(
+    study: StudyArgument,
+    preset: PresetOption = "",
+    out_dir: Annotated[Path | None, typer.Option("--out", help="Where results go (default: runs/NAME).")] = None,
+    sets: SetOption = [],  # noqa: B006
+    only: OnlyOption = [],  # noqa: B006
+    workers: Annotated[
+        int, typer.Option(help="Worker processes; 0 takes one per core. Results do not depend on it.")
+    ] = 0,
+    fail_if: gate.FailIf = [],  # noqa: B006
+    on: flower.OnOption = "local",
+    superlink: flower.SuperlinkOption = "",
+    certificate: flower.CertificateOption = None,
+    insecure: flower.InsecureOption = False,
+    deadline: flower.DeadlineOption = 3600.0,
+) -> None:
+    """Train what is missing, attack, measure, report. The same command goes on after an interruption."""
+    from leakline.report.page.build import build_report
+    from leakline.results import read
+    from leakline.study.carded import card_of
+    from leakline.study.run import declared, run_study
+    from leakline.study.spec import load
+
+    loaded = load(study, preset, sets).only(only)
+    gate.check_conditions(fail_if, loaded.every_attack)
+    flower.check_place(on)
+    root = out_dir if out_dir is not None else Path("runs") / loaded.name
+    for note in loaded.notes:
+        out.print(f"note: {note}")
+    shown: set[str] = set()
+    measures = declared(a for cell in loaded.cells for a in loaded.attacks_on(cell).values()).values()
+    failures, broken = 0, False
+    with Progress(len(loaded.cells)) as progress:
+        link = (superlink, certificate, insecure)
+        left, opens = flower.train(on, loaded, (preset, sets, only), root, link, deadline, progress.round)
+        for note in left.notes[len(loaded.notes) :]:
+            out.print(f"note: {note}")
+        for outcome in run_study(left, root, workers=workers, progress=progress.round, says=progress.say, opens=opens):
+            progress.cell(
+                outcome.cell.name,
+                "failed" if outcome.error else "trained" if outcome.trained else "already there",
+            )
+            if outcome.error:
+                failures += 1
+                err.print(f"{outcome.cell.name} failed\n{outcome.error}")
+            elif outcome.run is not None and outcome.run.end is not None:
+                label = " ".join(str(v) for k, v in outcome.cell.labels.items() if k != "seed")
+                if label not in shown:
+                    shown.add(label)
+                    card = card_of(outcome.run, outcome.cell.name, measures)
+                    broken |= bool(card.broken)
+                    print_card(card)
+    results = read(root)
+    page = build_report(results)
+    out.print(f"\n{len(loaded.cells) - failures} of {len(loaded.cells)} cells done; report: {page}")
+    if broken:
+        err.print("a measured bound exceeds its promise: see the card")
+        raise typer.Exit(3)
+    gate.gate(results, fail_if)
+    if failures:
+        raise typer.Exit(1)

@@ -1,0 +1,192 @@
+"""A stack of defences: what happens at each crossing of a trust boundary, and what others may ask about it.
+
+    server   brief                                    small numbers that ride with the weights
+    client   split, batches, gradient, release        from a client's examples to what leaves it
+    server   admit, publish("aggregate"), publish("model")
+
+`release` and `admit` run first to last, `publish` last to first: who looks at the updates first sees the result last.
+Each method takes a `Turn` for each defence (`turns`), as the hook of the same name takes one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from torch import Tensor, nn
+
+from leakline.bench.training import Plan
+from leakline.defences import Defence, Law, Loss, Stage, Terms
+from leakline.errors import StackError
+from leakline.messages import Memory, Order, Receipt, Turn, Update
+from leakline.privacy import Claim, NoClaim
+from leakline.weights import Layout, Weights
+
+Turns = Sequence[Turn]
+"""What each defence of a stack may use at one party in one round, in the stack's order."""
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Defences that act together, in order; ``Stack()`` protects nobody."""
+
+    defences: tuple[Defence, ...] = ()
+
+    def __post_init__(self) -> None:
+        for defence in self.defences:
+            if not isinstance(defence, Defence):
+                raise ValueError(f"a defence is needed, such as leakline.GlobalDP(...): {defence!r}")
+        if len(owners := self.using("gradient").defences) > 1:
+            first, second = (type(owner).__name__ for owner in owners[:2])
+            raise StackError(f"{first} and {second} both want to form the gradient", fix="keep one of them in a stack")
+
+    def __bool__(self) -> bool:
+        return bool(self.defences)
+
+    def __str__(self) -> str:
+        return " + ".join(type(defence).__name__ for defence in self.defences) or "no defence"
+
+    # facts
+
+    def using(self, *hooks: str) -> Stack:
+        """The defences that use any of these hooks; it is false where none does."""
+        chosen = tuple(defence for defence in self.defences if not set(hooks).isdisjoint(defence.hooks))
+        return self if len(chosen) == len(self.defences) else Stack(chosen)
+
+    def publishing(self, at: Stage) -> Stack:
+        """The defences that act on the combined change at a stage."""
+        return Stack(tuple(d for d in self.using("publish").defences if d.at == at))
+
+    @property
+    def hooks(self) -> frozenset[str]:
+        """Every hook that some defence uses."""
+        return frozenset(hook for defence in self.defences for hook in defence.hooks)
+
+    @property
+    def fewest(self) -> int:
+        """How many clients a round needs at least."""
+        return 2 if any(defence.needs_pairs for defence in self.defences) else 1
+
+    @property
+    def steady(self) -> bool:
+        """Whether clients are told the same numbers in every round."""
+        return all(defence.steady for defence in self.defences)
+
+    @property
+    def loudness(self) -> float:
+        """How much noise the loudest defence adds, in its own unit; 0 where nothing is added."""
+        return max((defence.loudness for defence in self.defences), default=0.0)
+
+    @property
+    def law(self) -> Law | None:
+        """The law of what a client reports, where one defence alone decides it and it is known in closed form."""
+        return self.defences[0].law if len(self.defences) == 1 else None
+
+    def sends(self, notes: Mapping[str, float]) -> int:
+        """At most how many updates a client sends for an order with these notes."""
+        return max((defence.sends(notes) for defence in self.defences), default=1)
+
+    def kept(self, layout: Layout) -> frozenset[str]:
+        """The entries that stay at the clients: every defence must agree that one may leave."""
+        kept = frozenset(name for defence in self.defences for name in defence.kept(layout))
+        if kept and len(kept) == len(layout.entries):
+            raise StackError("every layer stays at the clients: nothing would be learned together", fix="share a layer")
+        return kept
+
+    def settled(self, federation: Terms) -> tuple[Defence, ...]:
+        """The defences with whatever they compute from a federation's public size written out."""
+        return tuple(defence.settled(federation) for defence in self.defences)
+
+    def unsampled(self) -> tuple[Defence, ...]:
+        """The defences without any sampling of records."""
+        return tuple(defence.unsampled() for defence in self.defences)
+
+    # books
+
+    def check(self, federation: Terms) -> None:
+        """Ask every defence whether it can work in this federation."""
+        for defence in self.defences:
+            defence.check(federation)
+
+    def claims(self, federation: Terms, facts: Sequence[Mapping[str, float]] = ()) -> dict[str, Claim | NoClaim]:
+        """What each defence promises; a stack of none promises nothing.
+
+        A defence with a promise for each of several units appears once for each ("Intermediaries per client").
+        """
+        if not self.defences:
+            return {"none": NoClaim("no defence: updates and models are published as they are")}
+        names = [type(defence).__name__ for defence in self.defences]
+        twins = [f"{n} {names[: i + 1].count(n)}" if names.count(n) > 1 else n for i, n in enumerate(names)]
+        claims: dict[str, Claim | NoClaim] = {}
+        for name, defence in zip(twins, self.defences, strict=True):
+            promise = defence.claim(federation, facts)
+            claims |= {f"{name} per {c.unit}": c for c in promise} if isinstance(promise, tuple) else {name: promise}
+        return claims
+
+    # crossings
+
+    def turns(
+        self, index: int, party: str, memory: Memory, *, seed: int, secret: bool, expected: float = 0.0,
+        values: int = 0, sampled: bool = False, facts: dict[str, float] | None = None,
+    ) -> tuple[Turn, ...]:  # fmt: skip
+        """What each defence may use in a round, at a party: see `Turn`."""
+        facts = {} if facts is None else facts
+        turns = []
+        for place, defence in enumerate(self.defences):
+            kind = type(defence)
+            # Counted among its own kind, so that other defences in the stack do not shift its randomness.
+            twin = sum(type(other) is kind for other in self.defences[:place])
+            own, purpose = memory.setdefault(f"{place}", {}), f"{kind.__name__}-{twin}"
+            turns.append(Turn(index, party, own, seed, purpose, expected, values, sampled, secret, facts))
+        return tuple(turns)
+
+    def brief(self, turns: Turns) -> dict[str, float]:
+        """The notes that ride with the weights."""
+        notes: dict[str, float] = {}
+        for defence, turn in zip(self.defences, turns, strict=True):
+            notes = defence.brief(notes, turn)
+        return notes
+
+    def split(self, examples: int, order: Order, turns: Turns) -> list[np.ndarray] | None:
+        """Which rows of a client train separately, or None for all together; the last defence to say so decides."""
+        parts = None
+        for defence, turn in zip(self.defences, turns, strict=True):
+            parts = defence.split(examples, order, turn) or parts
+        return parts
+
+    @cached_property
+    def owner(self) -> int | None:
+        """The place of the defence that forms gradients; None: they come from an ordinary backward pass."""
+        return next((place for place, defence in enumerate(self.defences) if "gradient" in defence.hooks), None)
+
+    def batches(self, examples: int, plan: Plan, turns: Turns) -> Iterator[Tensor] | None:
+        """The rows of each local step, or None: as the plan has them. The owner of the gradient decides."""
+        return None if self.owner is None else self.defences[self.owner].batches(examples, plan, turns[self.owner])
+
+    def gradient(self, loss: Loss, turns: Turns) -> Callable[[nn.Module, Tensor, Tensor], Tensor] | None:
+        """What fills the parameters' ``grad`` from one batch and returns the loss; None: an ordinary backward pass."""
+        if self.owner is None:
+            return None
+        defence, turn = self.defences[self.owner], turns[self.owner]
+        return lambda model, x, y: defence.gradient(model, x, y, loss, turn)
+
+    def release(self, update: Update, turns: Turns) -> Update:
+        """An update as it leaves its client."""
+        for defence, turn in zip(self.defences, turns, strict=True):
+            update = defence.release(update, turn)
+        return update
+
+    def admit(self, updates: Iterator[Update], turns: Turns) -> Iterator[Update]:
+        """Updates as they are combined, one after another."""
+        for defence, turn in zip(self.defences, turns, strict=True):
+            updates = defence.admit(updates, turn)
+        return updates
+
+    def publish(self, change: Weights, at: Stage, cohort: Sequence[Receipt], turns: Turns) -> Weights:
+        """The combined change as it goes on from a stage."""
+        for defence, turn in reversed(list(zip(self.defences, turns, strict=True))):
+            if defence.at == at:
+                change = defence.publish(change, cohort, turn)
+        return change

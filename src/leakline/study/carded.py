@@ -1,0 +1,53 @@
+"""The privacy card of a run: while it trains, and with what attacks have measured since."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from leakline import cards
+from leakline.cards import Card
+from leakline.errors import StoreError
+from leakline.federation import Federation
+from leakline.measures import Measure
+from leakline.readings import Reading
+from leakline.study.store import Run
+
+
+def card_so_far(title: str, federation: Federation, run: Run, delta: float) -> Card:
+    """The promise for the rounds that were run, who dropped out, and the last round's utility."""
+    records = run.rounds()
+    facts = [r["facts"] for r in records]
+    done = max(len(records), 1)
+    # When to stop was read off the data: the promise of all rounds that were allowed holds, that of fewer need not.
+    cut = done < federation.rounds and not federation.judging.patience
+    card = cards.formal_card(title, replace(federation, rounds=done) if cut else federation, delta, facts)
+    dropped: dict[str, list[int]] = {}
+    for record in records:
+        for client, reason in record["dropped"]:
+            dropped.setdefault(f"{client}: {reason}", []).append(record["round"])
+    lines = tuple(f"{who} ({len(rounds)} rounds, first in round {rounds[0]})" for who, rounds in dropped.items())
+    last = [
+        Reading.of(r)
+        for r in run.readings()
+        if r.get("round") == len(records) - 1 and r["by"] == "utility" and "client" not in r
+    ]
+    return replace(card, dropped=lines, utility=tuple(r for r in last if r.measure == federation.objective.headline))
+
+
+def card_of(run: Run, title: str = "", measures: Iterable[Measure] = ()) -> Card:
+    """The whole card of a run: the promise, the price, and what audits and attacks have measured since.
+
+    ``measures`` describes those of attacks from outside the package.
+    """
+    end = run.end
+    if end is None:
+        raise StoreError("this run is not finished", run.key, "run the study again: it goes on where it stopped")
+    card = replace(Card.from_dict(end["card"]), measures=tuple(measures))
+    readings = [
+        Reading.of(line) for line in run.attacks() if line["measure"] != "none" and "client" not in line
+    ]  # fmt: skip
+    bounds = tuple(r for r in readings if card.measure(r.measure).is_bound)
+    leaks = tuple(r for r in readings if r not in bounds)
+    card = replace(card, title=title or card.title, measured=bounds, leaks=leaks)
+    return replace(card, broken=cards.violations(card))

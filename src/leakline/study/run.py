@@ -1,0 +1,157 @@
+"""Running a study: trains what is missing, once, and lets attacks meet what was run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from leakline.attacks.base import Attack
+from leakline.errors import LeaklineError, StudyError
+from leakline.federation import Federation
+from leakline.measures import Measure, own_measures
+from leakline.messages import Keep
+from leakline.study.cells import Cell, Study
+from leakline.study.describe import FORMAT, THREADS, description, key_of
+from leakline.study.lab import Lab, Says, attack_key, meet, unsaid
+from leakline.study.store import Run, Store
+from leakline.study.train import Opens, Progress, silent, train_run
+
+
+@dataclass
+class Outcome:
+    """How one cell went."""
+
+    cell: Cell
+    run: Run | None
+    error: str = ""
+    trained: bool = False
+
+
+def run_study(
+    study: Study,
+    out: Path,
+    *,
+    workers: int = 0,
+    progress: Progress = silent,
+    says: Says = unsaid,
+    opens: Opens | None = None,
+) -> Iterator[Outcome]:
+    """Train what is missing and let every attack meet every cell; yields cell by cell, failures included."""
+    torch.set_num_threads(THREADS)
+    store = Store(out)
+    if store.exists:
+        store.grid()  # refuses what another version wrote
+    grid: list[dict[str, Any]] = [grid_entry(study, cell) for cell in study.cells]
+    grid += earlier(store, study) if study.narrowed else []
+
+    def save() -> None:
+        write_grid(store, study, grid)
+
+    check_parts(study)
+    save()
+    for place, cell in enumerate(study.cells):
+        try:
+            federation = cell.federation()
+            run = store.run(key_of(description(federation)))
+            before = run.end
+            grid[place]["run"] = run.key  # before training, so that a killed run can still be told by its labels
+            save()
+            run = train_run(
+                store,
+                federation,
+                workers=workers,
+                keep=wanted(study.attacks_on(cell), federation),
+                delta=study.delta,
+                title=cell.name,
+                progress=progress,
+                opens=opens,
+            )
+            lab = Lab(federation, store, run, workers, partial(_about, says, cell.name))
+            meet(study.attacks_on(cell), lab)
+            yield Outcome(cell, run, trained=before is None or before["status"] != "finished")
+        except LeaklineError as error:
+            grid[place]["error"] = str(error)
+            save()
+            yield Outcome(cell, None, str(error))
+
+
+def _about(says: Says, cell: str, line: str) -> None:
+    says(f"{cell}: {line}")
+
+
+def grid_entry(study: Study, cell: Cell) -> dict[str, Any]:
+    """A cell of the grid that has not been run yet."""
+    keys = [attack_key(name, attack) for name, attack in study.attacks_on(cell).items()]
+    return {"labels": dict(cell.labels), "run": None, "attacks": keys}
+
+
+def write_grid(store: Store, study: Study, cells: Sequence[Mapping[str, Any]]) -> None:
+    """Write down what was asked and which run each cell is, so that a report can be made at any moment."""
+    measures = declared(attack for cell in study.cells for attack in study.attacks_on(cell).values())
+    if study.narrowed and store.exists:
+        measures = {**store.measures(), **measures}
+    store.write_study(
+        study.text,
+        {
+            "format": FORMAT,
+            "name": study.name,
+            "title": study.title,
+            "delta": study.delta,
+            "notes": list(study.notes),
+            "measures": [measure.line() for measure in measures.values()],
+            "cells": list(cells),
+        },
+    )
+
+
+def earlier(store: Store, study: Study) -> list[dict[str, Any]]:
+    """The cells of the directory's grid that a narrowed study leaves alone."""
+    if not store.exists:
+        return []
+    ours = [dict(cell.labels) for cell in study.cells]
+    return [cell for cell in store.grid()["cells"] if cell["run"] is not None and cell["labels"] not in ours]
+
+
+def check_parts(study: Study) -> None:
+    """Build every federation and ask every part whether it can work there, before anything is trained."""
+    wrong = []
+    for cell in study.cells:
+        try:
+            check_cell(cell.federation(), study.attacks_on(cell))
+        except LeaklineError as error:
+            wrong.append(f"{cell.name}: {error}")
+    if wrong:
+        raise StudyError("\n".join(dict.fromkeys(wrong)))
+
+
+def check_cell(federation: Federation, attacks: Mapping[str, Attack]) -> None:
+    """Ask every part of a federation, and what will meet it, whether it can work there."""
+    if unknown := [name for name, _ in federation.batches if name not in federation.clients]:
+        raise StudyError(
+            f"there is no client {unknown[0]!r}",
+            "[training] batches",
+            f"one of: {', '.join([*federation.clients][:9])}",
+        )
+    federation.stack.check(federation)
+    for attack in attacks.values():
+        attack.check(federation)
+    declared(attacks.values())
+
+
+def declared(attacks: Iterable[Attack]) -> dict[str, Measure]:
+    """The measures that attacks bring along, by name."""
+    try:
+        return own_measures(measure for attack in attacks for measure in attack.measures)
+    except ValueError as error:
+        raise StudyError(str(error), "[[attacks]]", "give the attack's own measure another name") from error
+
+
+def wanted(attacks: Mapping[str, Attack], federation: Federation) -> Keep:
+    """Which updates the attacks ask to be kept."""
+    asks = [attack.wants(federation) for attack in attacks.values()]
+    return lambda index, client: any(ask(index, client) for ask in asks)

@@ -1,0 +1,87 @@
+"""Training one federation into the store, or going on where it stopped."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import asdict
+from typing import Any
+
+from leakline.data import table
+from leakline.errors import LeaklineError
+from leakline.federation import Federation, State, federate, initial_weights, keep_none
+from leakline.messages import Keep, Memory, Round
+from leakline.runtimes.local import LocalTransport
+from leakline.study.carded import card_so_far
+from leakline.study.describe import description, key_of
+from leakline.study.judges import Place, judged, out_of_patience
+from leakline.study.store import Run, Store
+
+Progress = Callable[[str, int, int, Mapping[str, float]], None]
+"""Called after each round: cell, rounds done, rounds in all, newest figures."""
+
+Opens = Callable[[Federation, dict[str, Memory]], AbstractContextManager[Place]]
+"""Opens the place where a federation's clients are, given what they kept when the run was last left."""
+
+
+def silent(cell: str, done: int, rounds: int, figures: Mapping[str, float]) -> None:
+    """No progress."""
+
+
+def train_run(
+    store: Store,
+    federation: Federation,
+    *,
+    workers: int = 0,
+    keep: Keep = keep_none,
+    delta: float = 1e-5,
+    title: str = "",
+    progress: Progress = silent,
+    opens: Opens | None = None,
+) -> Run:
+    """Train a federation to its end, or go on where it stopped; a finished one is left as it is.
+
+    ``opens``: where its clients are; by default in this process and its workers.
+    """
+    what = description(federation)
+    run = store.run(key_of(what))
+    if (end := run.end) is not None and end["status"] == "finished":
+        return run
+    with run.locked():
+        run.open({**what, "partition": [asdict(row) for row in table(federation.task)]})
+        loaded = run.load()
+        state, memories = loaded if loaded is not None else (State(), {})
+        started = time.perf_counter()
+        place = LocalTransport(federation, workers, memories) if opens is None else opens(federation, memories)
+        with place as transport:
+            if state.weights is None:
+                state.weights = initial_weights(federation)
+            try:
+                losses = [r["value"] for r in run.readings() if r["measure"] == "loss" and "client" not in r]
+                rounds = federate(federation, transport, keep=keep, state=state)
+                while not out_of_patience(losses, federation.judging.patience):
+                    round_ = next(rounds, None)
+                    if round_ is None:
+                        break
+                    utility = judged(federation, transport, round_)
+                    losses += [r.value for r in utility if r.measure == "loss" and r.client is None]
+                    run.keep(round_)
+                    run.commit(state, transport.memories, _record(round_), utility)
+                    run.log(round=round_.index, seconds=round(time.perf_counter() - started, 3))
+                    started = time.perf_counter()
+                    figures = {r.measure: r.value for r in utility if r.client is None} | dict(round_.metrics)
+                    progress(title, state.next, federation.rounds, figures)
+            except LeaklineError as error:
+                run.finish("failed", error=str(error), card=card_so_far(title, federation, run, delta).as_dict())
+                raise
+        early = {"stopped_after": state.next} if state.next < federation.rounds else {}
+        run.finish("finished", **early, card=card_so_far(title, federation, run, delta).as_dict())
+    return run
+
+
+def _record(round_: Round) -> dict[str, Any]:
+    return {
+        "round": round_.index, "cohort": list(round_.cohort), "facts": dict(round_.facts),
+        "metrics": dict(round_.metrics), "dropped": [[d.client, d.reason] for d in round_.dropped],
+    }  # fmt: skip
