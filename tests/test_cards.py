@@ -71,12 +71,16 @@ def test_a_card_survives_json():
 @pytest.mark.parametrize(
     ("reading", "broken"),
     [
-        (Reading("epsilon", 20.0, low=15.0, by="audit"), True),
+        (Reading("epsilon", 20.0, low=15.0, by="audit", about={"delta": 1e-5}), True),
+        (Reading("epsilon", 20.0, low=15.0, by="audit"), False),  # at delta = 0 no Gaussian promises anything
+        (Reading("epsilon", 20.0, low=11.0, by="audit", about={"delta": 1e-7}), False),  # mu = 2 allows 11.9 there
+        (Reading("epsilon", 20.0, low=13.0, by="audit", about={"delta": 1e-7}), True),
+        (Reading("epsilon", 20.0, low=9.0, by="audit", about={"delta": 0.01}), True),  # and 6.0 there
         (Reading("epsilon", 20.0, low=5.0, by="audit"), False),  # a point estimate alone breaks nothing
         (Reading("epsilon", 20.0, by="audit"), False),
-        (Reading("epsilon", 20.0, low=15.0, by="audit", about={"unit": "client"}), True),
+        (Reading("epsilon", 20.0, low=15.0, by="audit", about={"unit": "client", "delta": 1e-5}), True),
         (
-            Reading("epsilon", 20.0, low=15.0, by="audit", about={"unit": "record"}),
+            Reading("epsilon", 20.0, low=15.0, by="audit", about={"unit": "record", "delta": 1e-5}),
             False,
         ),  # another unit
         (Reading("mu", 3.0, low=2.5, by="audit"), True),
@@ -86,6 +90,13 @@ def test_a_card_survives_json():
 )
 def test_a_lower_bound_above_the_promise_is_a_broken_promise(reading, broken):
     assert bool(violations(replace(card(), measured=(reading,)))) is broken
+
+
+def test_a_bound_at_a_smaller_delta_breaks_no_promise_that_knows_no_mu():
+    promise = replace(card().promises[0], epsilon=2.0, delta=0.01, mu=None)
+    measured = [Reading("epsilon", 4.0, low=3.0, by="audit", about={"delta": d}) for d in (1e-5, 0.01, 0.1)]
+    told = [violations(replace(card(), promises=(promise,), measured=(reading,))) for reading in measured]
+    assert [bool(text) for text in told] == [False, True, True]
 
 
 def test_hostile_text_is_escaped_in_html():

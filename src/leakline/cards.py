@@ -11,7 +11,7 @@ from typing import Any
 from leakline.federation import Federation
 from leakline.leakage.brief import brief
 from leakline.measures import VERDICT, Measure, measure_of, read_measures
-from leakline.privacy import Claim, Guarantee, NoClaim, Unit, account, replace_one
+from leakline.privacy import Claim, Guarantee, NoClaim, Unit, account, allowed, replace_one
 from leakline.readings import Reading
 
 ASSUMED_SUM = "secure aggregation: the server sees only the sum of a round's updates; no protocol was run or checked"
@@ -196,15 +196,25 @@ def violations(card: Card) -> tuple[str, ...]:
     for reading in card.measured:
         unit = reading.about.get("unit", "")
         for promise in card.promises if unit else card.leading:
-            bound = {"epsilon": promise.epsilon, "mu": promise.mu}.get(reading.measure)
-            if bound is None or reading.low is None or unit not in ("", promise.unit):
+            if reading.low is None or unit not in ("", promise.unit):
                 continue
-            if reading.low > bound:
+            bound = _allowed(promise, reading)
+            if reading.low > bound * (1 + 1e-9):
                 found.append(
                     f"BROKEN: {reading.by} measured {reading.label} >= {reading.low:.3g}, "
                     f"above the promised {bound:.3g} of {promise.defence}"
                 )
     return (*found, *(r.note for r in card.leaks if r.measure == VERDICT and r.value == 1))
+
+
+def _allowed(promise: Promise, reading: Reading) -> float:
+    """The most that a promise allows a measured lower bound to be: of mu, or of epsilon at the reading's own delta."""
+    if promise.epsilon is None or promise.delta is None or reading.measure not in ("epsilon", "mu"):
+        return math.inf
+    if reading.measure == "mu":
+        return math.inf if promise.mu is None else promise.mu
+    guarantee = Guarantee(promise.epsilon, promise.delta, promise.mu, promise.method)
+    return allowed(guarantee, float(reading.about.get("delta", 0.0)))
 
 
 def _mistaken(card: Card) -> list[str]:

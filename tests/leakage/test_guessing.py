@@ -5,20 +5,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from scipy.stats import beta, binom
+from scipy.stats import t as student
 
 from leakline.leakage import (
     advantage,
     auc,
     balanced_accuracy,
     best_threshold,
-    bootstrap_interval,
     clopper_pearson,
     majority_baseline,
+    mean_interval,
+    over_units,
     permutation_p_value,
     roc,
     tpr_at_fpr,
     tpr_at_fprs,
 )
+from leakline.leakage.guessing import FEWEST_TO_TELL, newcombe_auc
 
 scores_and_secrets = hnp.arrays(np.int64, st.integers(4, 60), elements=st.integers(-5, 5)).flatmap(
     lambda scores: st.tuples(
@@ -51,24 +55,24 @@ def test_delong_equals_its_definition_by_pairs():
     std = math.sqrt(kernel.mean(1).var(ddof=1) / 40 + kernel.mean(0).var(ddof=1) / 55)
     found = auc(np.r_[one, zero], np.r_[np.ones(40), np.zeros(55)])
     assert found.value == pytest.approx(kernel.mean())
-    assert found.high - found.value == pytest.approx(1.959964 * std, rel=1e-6)
-    assert (found.method, found.n, found.confidence) == ("DeLong", 95, 0.95)
+    odds = math.log(found.value / (1 - found.value)) - student.ppf(0.975, 39) * std / (found.value * (1 - found.value))
+    delong, newcombe = 1 / (1 + math.exp(-odds)), newcombe_auc(found.value, 40, 55)
+    assert found.low == pytest.approx(min(delong, newcombe[0]), rel=1e-6)
+    assert (found.method, found.n, found.confidence) == ("DeLong and Newcombe", 95, 0.95)
 
 
-def test_delong_and_bootstrap_cover_alike():
-    rng = np.random.default_rng(1)
-    truth = 0.7602  # Phi(1 / sqrt 2)
-    hits = 0
-    for _ in range(400):
-        found = auc(np.r_[rng.normal(1, 1, 60), rng.normal(0, 1, 60)], np.repeat([1, 0], 60))
-        hits += truth in found
-    # nominal 380 of 400; DeLong is a little short at this size; at 94 % 355 lies 4.4 deviations below: < 1e-5
-    assert hits >= 355
-    s, y = np.r_[rng.normal(1, 1, 200), rng.normal(0, 1, 200)], np.repeat([1, 0], 200)
-    delong, boot = auc(s, y), auc(s, y, rng=rng)
-    assert boot.method == "bootstrap"
-    assert boot.low == pytest.approx(delong.low, abs=0.015)
-    assert boot.high == pytest.approx(delong.high, abs=0.015)
+def test_newcombes_ends_lie_where_his_test_turns():
+    for value, ones, zeros in ((0.9, 12, 30), (0.5, 10, 10), (0.99, 40, 40)):
+        for end in newcombe_auc(value, ones, zeros):
+            mean = (ones + zeros) / 2
+            spread = 1 + (mean - 1) * ((1 - end) / (2 - end) + end / (1 + end))
+            assert (value - end) ** 2 == pytest.approx(
+                1.959964**2 * end * (1 - end) * spread / (ones * zeros), rel=1e-5
+            )
+    # equal sizes: Hanley and McNeil's variance itself, with Q1 = A / (2 - A) and Q2 = 2 A^2 / (1 + A)
+    a, n = 0.8, 25
+    hanley = a * (1 - a) + (n - 1) * (a / (2 - a) - a**2) + (n - 1) * (2 * a**2 / (1 + a) - a**2)
+    assert a * (1 - a) * (1 + (n - 1) * ((1 - a) / (2 - a) + a / (1 + a))) == pytest.approx(hanley)
 
 
 def test_perfect_separation_is_not_certainty():
@@ -131,7 +135,13 @@ def test_tpr_at_low_fpr():
     scores = np.r_[np.arange(100), np.full(20, 98.5), np.full(30, 50)]
     found = tpr_at_fpr(scores, secrets, 0.01)
     assert found.value == pytest.approx(20 / 50)
-    assert (found.low, found.high) == pytest.approx((clopper_pearson(20, 50).low, clopper_pearson(20, 50).high))
+    # 100 zeros: none of them is surely above the 1 % threshold; the fifth largest, 95, is surely below it
+    assert binom.cdf(0, 100, 0.01) > 0.0125 >= binom.sf(4, 100, 0.01)
+    assert binom.sf(3, 100, 0.01) > 0.0125
+    assert (found.low, found.high) == pytest.approx((0.0, beta.ppf(1 - 0.0125, 21, 30)))
+    wide = tpr_at_fpr(scores, secrets, 0.5)
+    assert binom.cdf(38, 100, 0.5) <= 0.0125 < binom.cdf(39, 100, 0.5)  # the 39th largest, 61, is surely above
+    assert wide.low == pytest.approx(beta.ppf(0.0125, 20, 31))
     assert tpr_at_fpr(scores, secrets, 0.001).value == 0
     assert tpr_at_fpr(scores, secrets, 1).value == 1
     with pytest.raises(ValueError, match="2"):
@@ -164,27 +174,28 @@ def test_permutation_with_a_statistic_of_ones_own():
     assert 0 < permutation_p_value(scores, secrets, rng, 99, difference) <= 1
 
 
-def test_bootstrap_moves_users_not_rows():
+def test_users_are_left_out_not_rows():
     rng = np.random.default_rng(5)
     users = np.repeat(np.arange(25), 40)
-    values = np.repeat(rng.normal(size=25), 40)  # forty copies of the same evidence
-    found = bootstrap_interval(lambda rows: float(values[rows].mean()), users, rng)
-    expected = 2 * 1.96 * values.std() / math.sqrt(25)
-    assert found.high - found.low == pytest.approx(expected, rel=0.1)
-    assert (found.n, found.value) == (25, pytest.approx(values.mean()))
+    values = np.repeat(rng.uniform(0.3, 0.7, size=25), 40)  # forty copies of the same evidence
+    found = over_units(lambda rows: float(values[rows].mean()), users)
+    mean, std = values.mean(), values[::40].std(ddof=1) / 5
+    reach = student.ppf(0.975, 24) * std / (mean * (1 - mean))  # of a mean the jackknife is s / sqrt(n) itself
+    assert found.high == pytest.approx(1 / (1 + (1 - mean) / mean * math.exp(-reach)))
+    assert (found.n, found.value) == (25, pytest.approx(mean))
     with pytest.raises(ValueError, match="1"):
-        bootstrap_interval(lambda rows: 0.0, np.zeros(10), rng)
+        over_units(lambda rows: 0.0, np.zeros(10))
+    assert over_units(lambda rows: 1.0, np.arange(10)).low == pytest.approx(clopper_pearson(10, 10).low)
 
 
-def test_bootstrap_leaves_out_draws_that_cannot_be_judged():
-    rng = np.random.default_rng(6)
-    secrets = np.array([0, 1, 0, 1])
+def test_units_without_which_nothing_can_be_judged_are_left_out():
+    secrets = np.array([0, 1, 0, 1, 0])
 
-    def accuracy_if_both(rows):
+    def share_if_both(rows):
         return float(secrets[rows].mean()) if len(set(secrets[rows])) == 2 else math.nan
 
-    found = bootstrap_interval(accuracy_if_both, ["a", "b", "c", "d"], rng, 200)
-    assert 0 < found.low <= found.high < 1
+    found = over_units(share_if_both, ["a", "b", "c", "b", "d"])  # without b there is one class only
+    assert 0 < found.low <= found.value <= found.high < 1
 
 
 @pytest.mark.parametrize(
@@ -212,13 +223,29 @@ def test_a_kept_curve_lies_on_the_curve_and_stops_where_the_zeros_do():
         below = curve.fpr <= fpr + 1e-12
         assert share.value == pytest.approx(curve.tpr[below].max())
         assert share.n == 80
-        assert (share.low, share.high) == pytest.approx(_ends(share.value, 80))
+        assert share.low <= share.value <= share.high
+    twice = tpr_at_fprs(np.r_[scores, scores], np.r_[secrets, secrets], copies=2)
+    for fpr, share in found.items():  # two looks at the same units are no more evidence
+        assert twice[fpr].value == share.value
+        assert (twice[fpr].low, twice[fpr].high, twice[fpr].n) == pytest.approx((share.low, share.high, 80))
     assert 0.001 in tpr_at_fprs(np.arange(1010), np.r_[np.zeros(1000), np.ones(10)])
     assert 0.001 not in tpr_at_fprs(np.arange(1009), np.r_[np.zeros(999), np.ones(10)])
 
 
-def _ends(share, n):
-    from scipy.stats import binomtest
+def test_students_interval_with_and_without_weights():
+    x = np.array([0.2, 0.9, 0.4, 0.7])
+    found = mean_interval(x)
+    low, high = student.interval(0.95, 3, x.mean(), x.std(ddof=1) / 2)
+    assert (found.value, found.low, found.high) == pytest.approx((x.mean(), low, high))
+    assert mean_interval(x, [3, 3, 3, 3]).low == pytest.approx(low)
+    weighted = mean_interval(x, [1, 2, 3, 4])
+    assert weighted.value == pytest.approx(np.average(x, weights=[1, 2, 3, 4]))
+    assert weighted.low < weighted.value < weighted.high
+    assert mean_interval([2.0]).low == 2.0
+    with pytest.raises(ValueError, match="0"):
+        mean_interval([])
 
-    found = binomtest(round(share * n), n).proportion_ci(0.95, "exact")
-    return found.low, found.high
+
+def test_how_many_ones_it_takes_to_tell_anything():
+    separated = [auc(np.arange(2 * n), np.arange(2 * n) >= n).low > 0.5 for n in range(1, 12)]
+    assert separated.index(True) + 1 == FEWEST_TO_TELL == 6

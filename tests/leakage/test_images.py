@@ -173,17 +173,6 @@ def test_chance_with_unique_matches_is_that_of_random_neighbours():
     assert abs(drawn.mean() - chance) < 5 * drawn.std() / math.sqrt(4000)
 
 
-def test_bootstrap_interval():
-    values = np.random.default_rng(0).normal(2.0, 1.0, 400)
-    low, high = ours.bootstrap_interval(values, rng=np.random.default_rng(1))
-    half = 1.96 * values.std() / math.sqrt(400)
-    # Each end of 1,000 draws has a standard error of about 4 % of the half-width; 30 % is seven of them.
-    assert low == pytest.approx(values.mean() - half, abs=0.3 * half)
-    assert high == pytest.approx(values.mean() + half, abs=0.3 * half)
-    assert ours.bootstrap_interval(torch.full((5,), 3.0), rng=np.random.default_rng(0)) == (3.0, 3.0)
-    assert ours.bootstrap_interval(values, rng=np.random.default_rng(1)) == (low, high)
-
-
 def test_bad_input():
     a, small = picture(0, (2, 1, 16, 16)), torch.rand(1, 1, 8, 8, generator=torch.Generator().manual_seed(0))
     with pytest.raises(ValueError, match="at least 11x11; got 8x8.*uniform"):
@@ -200,5 +189,3 @@ def test_bad_input():
         ours.iip(torch.ones(1, 2), torch.ones(2, 2), ["a", "b"], "nobody", rng=rng)
     with pytest.raises(ValueError, match="truth"):
         ours.iip_exact(torch.ones(1, 2), torch.ones(2, 2), torch.tensor([2]), rng=rng)
-    with pytest.raises(ValueError, match="at least one value"):
-        ours.bootstrap_interval([], rng=rng)

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from leakline.cards import Card, Promise
-from leakline.leakage.images import bootstrap_interval
+from leakline.leakage import mean_interval
 from leakline.messages import Round, Update
 from leakline.papers.gradient_inversion import PAPER, printed
 from leakline.papers.gradient_inversion import charts as paper_001_charts
@@ -190,7 +190,7 @@ def row_of(table: Any, *start: Any) -> dict[str, Any]:
     return dict(zip(table.columns, found[0], strict=True))
 
 
-def test_figure_3_averages_over_images_with_a_bootstrap_interval_and_both_baselines(results: Results):
+def test_figure_3_averages_over_images_with_an_interval_and_both_baselines(results: Results):
     table = paper_001.figure_3(results)
     assert [row[0] for row in table.rows] == ["grad+bn", "geiping", "no-statistics"]
     ours = row_of(table, "grad+bn")
@@ -200,8 +200,8 @@ def test_figure_3_averages_over_images_with_a_bootstrap_interval_and_both_baseli
     assert ours["null of RDLV"] == pytest.approx(-0.1)
     assert (ours["n"], ours["iterations"], ours["minutes"]) == (3, 120, 0.5)
     assert ours["p of single updates"] == "0.01 to 0.5; at most 0.05 in 2 of 3"
-    low, high = bootstrap_interval(np.array([0.5, 0.0, 0.4]), rng=np.random.default_rng(0))
-    assert ours["RDLV 95 %"] == f"[{low:.3f}, {high:.3f}]"
+    mean = mean_interval([0.5, 0.0, 0.4])
+    assert ours["RDLV 95 %"] == f"[{mean.low:.3f}, {mean.high:.3f}]"
     alone = row_of(table, "no-statistics")
     assert alone["RDLV 95 %"] == alone["SSIM 95 %"] == ONE_IMAGE
     assert alone["p of single updates"] == "0.01"
@@ -222,8 +222,8 @@ def test_networks_stand_side_by_side_and_differences_are_paired(results: Results
     assert ssim["difference"] == pytest.approx(0.5 / 3)
     assert rdlv["difference"] == pytest.approx((0.75 + 0.2 + 0.2) / 3)
     assert (rdlv["n"], rdlv["sets of images where ours is more"], rdlv["p (sign test)"]) == (3, 3, 1 / 8)
-    low, high = bootstrap_interval(np.array([0.75, 0.2, 0.2]), rng=np.random.default_rng(0))
-    assert rdlv["95 % interval"] == f"[{low:.3f}, {high:.3f}]"
+    mean = mean_interval([0.75, 0.2, 0.2])
+    assert rdlv["95 % interval"] == f"[{mean.low:.3f}, {mean.high:.3f}]"
     same = row_of(gaps, "smooth", "SmallCNN", "dlg", "SSIM")
     assert (same["difference"], same["95 % interval"], same["p (sign test)"]) == (0.0, ONE_IMAGE, 1.0)
 

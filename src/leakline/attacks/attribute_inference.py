@@ -11,7 +11,7 @@ import numpy as np
 
 from leakline.attacks.base import Attack, Challenge, Lab
 from leakline.attacks.update_features import Feature, rows_of
-from leakline.attacks.users import LEARNERS, Learner, folds_over, test_share, user_readings
+from leakline.attacks.users import LEARNERS, Guess, Learner, Refit, folds_over, ridge, test_share, user_readings
 from leakline.errors import StudyError
 from leakline.federation import Federation, initial_weights
 from leakline.messages import Memory, Update, problem_with
@@ -154,9 +154,10 @@ class AttributeInference(Attack):
 
     # the attacker's half
 
-    def guess(self, view: ServerView, hints: KnownUsers) -> dict[str, dict[str, float]]:
+    def guess(self, view: ServerView, hints: KnownUsers) -> Guess:
         """A score for each user asked for, by feature and learner; averaged over the probes seen."""
         total: dict[str, np.ndarray] = {}
+        refits: dict[str, list[Refit]] = {feature: [] for feature in self.features}
         output = view.bench.initial.layout.entries[-1].name.rpartition(".")[0]
         for sent, updates, used in zip(view.sent, view.updates, hints.aggregated, strict=True):
             # With everybody aggregated (the paper's way) there is nobody left out to learn from.
@@ -165,15 +166,17 @@ class AttributeInference(Attack):
             for feature in self.features:
                 rows = rows_of(feature, sent, updates, output)
                 x, asked = (np.stack([rows[name] for name in names]) for names in (learn, hints.asked))
+                refits[feature].append(Refit(hints.asked, tuple(learn), ridge(x, asked)))
                 for learner in self.learners:
                     scores = LEARNERS[learner](x, y, asked, hints.seed, self.trees)
                     name = f"{feature}+{learner}"
                     total[name] = total.get(name, 0.0) + scores / len(view.sent)
-        return {name: dict(zip(hints.asked, values.tolist(), strict=True)) for name, values in total.items()}
+        by_way = {way: dict(zip(hints.asked, values.tolist(), strict=True)) for way, values in total.items()}
+        return Guess(by_way, refits)
 
     # the comparison
 
-    def measure(self, guesses: Sequence[dict[str, dict[str, float]]], secrets: Sequence[TrueTraits]) -> list[Reading]:
+    def measure(self, guesses: Sequence[Guess], secrets: Sequence[TrueTraits]) -> list[Reading]:
         """Statistics over users for every number of epochs; each user's own share of right guesses (Fig. 5)."""
         found: list[Reading] = []
         for epochs in dict.fromkeys(s.epochs for s in secrets):
@@ -182,16 +185,19 @@ class AttributeInference(Attack):
             users = list(labels)
             truth = np.array([[labels[u] for u in users]])
             scores: dict[str, np.ndarray] = {}
-            for name in parts[0][0]:
+            for name in parts[0][0].scores:
                 table = np.full((self.repeats, len(users)), np.nan)
                 for g, s in parts:
-                    for user, value in g[name].items():
+                    for user, value in g.scores[name].items():
                         table[s.repeat, users.index(user)] = value
                 scores[name] = table
             rng = np.random.default_rng(epochs)
             means = {name: table.mean(0, keepdims=True) for name, table in scores.items()}
             note = {"paper": "the server knew whom to guess", "active": "active server", "passive": "passive server"}
-            found += user_readings(means, truth, users, rng, note[self.server], {"epochs": epochs})
+            refits: dict[str, list[tuple[int, Refit]]] = {
+                f: [(0, rule) for g, _ in parts for rule in g.refits[f]] for f in self.features
+            }
+            found += user_readings(means, truth, users, refits, rng, note[self.server], {"epochs": epochs})
             shown = "sorted+forest" if "sorted+forest" in scores else next(iter(scores))
             right = ((scores[shown] >= 0.5) == truth).mean(0)
             found += [

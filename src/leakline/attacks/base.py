@@ -131,6 +131,10 @@ class Attack(ABC):
         """Raise, before anything is trained, what cannot work with this federation."""
         return
 
+    def remarks(self, federation: Federation) -> Sequence[str]:
+        """What to know before anything is trained though it would work: `leakline check` prints it."""
+        return ()
+
     def wants(self, federation: Federation) -> Keep:
         """Which updates the run must keep for this attack."""
         return keep_none

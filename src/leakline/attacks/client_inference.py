@@ -16,6 +16,7 @@ from leakline.attacks.worlds import Absent, World, bare, pairs, replayable, with
 from leakline.data.base import Client, Data
 from leakline.errors import LeaklineError, StudyError
 from leakline.federation import Federation
+from leakline.leakage.guessing import FEWEST_TO_TELL
 from leakline.privacy import Adjacency, Claim, Seat, Unit, account, replace_one
 from leakline.randomness import Stream
 from leakline.readings import Fact, Reading
@@ -144,6 +145,15 @@ class ClientInference(Attack):
             outside.stack.check(outside)
         except LeaklineError as error:
             raise _wrong(f"the world without {target.name} cannot be: {error.what}", error.fix) from error
+
+    def remarks(self, federation: Federation) -> tuple[str, ...]:
+        """Warn of so few worlds that not even an attacker who is always right could be told from chance."""
+        if self.worlds >= FEWEST_TO_TELL:
+            return ()
+        return (
+            f"client-inference: {self.worlds} pairs of worlds can never tell an attack from blind guessing, not even "
+            f"one that is always right; set worlds to {FEWEST_TO_TELL} or more",
+        )
 
     def challenges(self, lab: Lab) -> Iterator[Challenge]:
         """One question per world: was the target there?"""

@@ -15,7 +15,7 @@ from leakline.attacks.worlds import STRIDE
 from leakline.data.base import Client, Data
 from leakline.errors import StudyError
 from leakline.federation import Federation
-from leakline.leakage.guessing import auc, bootstrap_interval, tpr_at_fprs
+from leakline.leakage.guessing import auc, over_units, tpr_at_fprs
 from leakline.leakage.likelihood import confidence, lira_offline, lira_online, rmia
 from leakline.privacy import Seat
 from leakline.readings import Reading
@@ -151,14 +151,13 @@ class RecordMembership(Attack):
         """AUC and ROC of every score."""
         member = np.concatenate([s.member for s in secrets])
         owners = np.array([name for s in secrets for name in s.owner])
-        rng = np.random.default_rng(len(member))
         where = "on updates" if self.on == "update" else "on the model"
         found: list[Reading] = []
         for name in self.scores:
             scores = np.concatenate([g[name] for g in guesses])
             area = auc(scores, member)
             if len(set(owners)) > 1:
-                area = bootstrap_interval(lambda rows, s=scores: auc(s[rows], member[rows]).value, owners, rng)  # type: ignore[misc]
+                area = over_units(lambda rows, s=scores: auc(s[rows], member[rows]).value, owners)  # type: ignore[misc]
             note = where if name == "loss" else f"{self.shadows} shadow federations, {where}"
             found += leaks({"auc": area}, tpr_at_fprs(scores, member), {"rule": name}, note)
         return found

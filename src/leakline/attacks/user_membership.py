@@ -11,7 +11,7 @@ import numpy as np
 from leakline.attacks.attribute_inference import KnownUsers
 from leakline.attacks.base import Attack, Challenge, Lab
 from leakline.attacks.update_features import Feature, rows_of
-from leakline.attacks.users import LEARNERS, Learner, folds_over, test_share, user_readings
+from leakline.attacks.users import LEARNERS, Guess, Learner, Refit, folds_over, ridge, test_share, user_readings
 from leakline.errors import StudyError
 from leakline.federation import Federation, initial_weights
 from leakline.messages import Memory, problem_with
@@ -105,29 +105,36 @@ class UserMembership(Attack):
                 hints = KnownUsers(known, asked, (frozenset(),), seed=self.folds * world + number)
                 yield Challenge(view, hints, TruePresence({name: present[name] for name in asked}, world))
 
-    def guess(self, view: ServerView, hints: KnownUsers) -> dict[str, dict[str, float]]:
+    def guess(self, view: ServerView, hints: KnownUsers) -> Guess:
         """A score for each user asked for, by feature and learner."""
         output = view.bench.initial.layout.entries[-1].name.rpartition(".")[0]
         learn = list(hints.known)
         y = np.array([hints.known[name] for name in learn])
         found = {}
+        refits: dict[str, list[Refit]] = {}
         for feature in self.features:
             rows = rows_of(feature, view.sent[0], view.updates[0], output)
             x, asked = (np.stack([rows[name] for name in names]) for names in (learn, hints.asked))
+            refits[feature] = [Refit(hints.asked, tuple(learn), ridge(x, asked))]
             for learner in self.learners:
                 scores = LEARNERS[learner](x, y, asked, hints.seed, self.trees)
                 found[f"{feature}+{learner}"] = dict(zip(hints.asked, scores.tolist(), strict=True))
-        return found
+        return Guess(found, refits)
 
-    def measure(self, guesses: Sequence[dict[str, dict[str, float]]], secrets: Sequence[TruePresence]) -> list[Reading]:
+    def measure(self, guesses: Sequence[Guess], secrets: Sequence[TruePresence]) -> list[Reading]:
         """Statistics over users, averaged over worlds."""
         users = sorted({name for s in secrets for name in s.present})
         shape = (self.worlds, len(users))
-        present, scores = np.zeros(shape, dtype=bool), {name: np.zeros(shape) for name in guesses[0]}
+        present, scores = np.zeros(shape, dtype=bool), {name: np.zeros(shape) for name in guesses[0].scores}
         for guess, secret in zip(guesses, secrets, strict=True):
             for user, there in secret.present.items():
                 place = (secret.world, users.index(user))
                 present[place] = there
-                for name, own in guess.items():
+                for name, own in guess.scores.items():
                     scores[name][place] = own[user]
-        return user_readings(scores, present, users, np.random.default_rng(self.worlds), f"{self.worlds} worlds")
+        pairs = list(zip(guesses, secrets, strict=True))
+        refits: dict[str, list[tuple[int, Refit]]] = {
+            f: [(s.world, rule) for g, s in pairs for rule in g.refits[f]] for f in self.features
+        }
+        rng = np.random.default_rng(self.worlds)
+        return user_readings(scores, present, users, refits, rng, f"{self.worlds} worlds")

@@ -8,24 +8,21 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from leakline.leakage.guessing import auc, balanced_accuracy, best_threshold, tpr_at_fprs
-from leakline.leakage.interval import Interval
+from leakline.leakage.interval import Interval, mean_interval
 from leakline.measures import MEASURES
 from leakline.readings import Fact, Reading
 
 
 def over_worlds(measure: str, values: Sequence[float], about: Mapping[str, Fact]) -> Reading:
     """Mean over worlds with its 95 % t-interval; n = 0 where no value is finite."""
-    from scipy.special import stdtrit
-
-    kept = np.array([v for v in values if math.isfinite(v)])
-    if not len(kept):
+    kept = [v for v in values if math.isfinite(v)]
+    if not kept:
         return Reading(measure, math.nan, n=0, about=about)
-    mean = float(kept.mean())
+    mean = mean_interval(kept)
     if len(kept) == 1:
-        return Reading(measure, mean, n=1, about=about)
-    sd = float(kept.std(ddof=1))
-    half = float(stdtrit(len(kept) - 1, 0.975)) * sd / math.sqrt(len(kept))
-    return Reading(measure, mean, mean - half, mean + half, len(kept), about={**about, "sd": sd})
+        return Reading(measure, mean.value, n=1, about=about)
+    sd = float(np.std(kept, ddof=1))
+    return Reading(measure, mean.value, mean.low, mean.high, len(kept), about={**about, "sd": sd})
 
 
 def leaks(

@@ -7,12 +7,9 @@ from .epsilon import (
     MuBound,
     ceiling,
     count_errors,
-    credible_bound,
     epsilon_of_rates,
     lower_bound,
-    lower_bound_from_scores,
     mu_bound,
-    mu_bound_from_scores,
     mu_ceiling,
     point_epsilon,
     pool,
@@ -24,15 +21,16 @@ from .guessing import (
     auc,
     balanced_accuracy,
     best_threshold,
-    bootstrap_interval,
     majority_baseline,
+    over_units,
     permutation_p_value,
     roc,
     tpr_at_fpr,
     tpr_at_fprs,
 )
-from .interval import Interval, clopper_pearson
-from .one_run import one_run_bound, one_run_p_value
+from .interval import Interval, clopper_pearson, mean_interval
+from .one_run import one_run_bound, one_run_mu_bound, one_run_mu_bound_from_scores, one_run_p_value
+from .ranks import lower_bound_from_scores, mu_bound_from_scores
 
 __all__ = [
     "EpsilonBound",
@@ -44,21 +42,23 @@ __all__ = [
     "auc",
     "balanced_accuracy",
     "best_threshold",
-    "bootstrap_interval",
     "ceiling",
     "clopper_pearson",
     "count_errors",
-    "credible_bound",
     "epsilon_of_rates",
     "flip_epsilon",
     "lower_bound",
     "lower_bound_from_scores",
     "majority_baseline",
+    "mean_interval",
     "mu_bound",
     "mu_bound_from_scores",
     "mu_ceiling",
     "one_run_bound",
+    "one_run_mu_bound",
+    "one_run_mu_bound_from_scores",
     "one_run_p_value",
+    "over_units",
     "permutation_p_value",
     "point_epsilon",
     "pool",

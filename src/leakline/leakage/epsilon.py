@@ -6,22 +6,22 @@ negative a trial of world 1 guessed 0. If the mechanism is (epsilon, delta)-DP, 
     1 - FNR <= e^eps FPR + delta      and      1 - FPR <= e^eps FNR + delta.
 
 Both inequalities need only upper limits of the two error rates, so alpha/2 for each rate covers both at once:
-that is the Bonferroni correction used throughout. A rule must be fixed before the trials that judge it are
-seen; where a threshold is to be chosen, one part of the trials chooses and the other judges.
+that is the Bonferroni correction used here. A rule must be fixed before the trials that judge it are seen; where a
+threshold is still to be chosen, `leakline.leakage.ranks` bounds all of them at once.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import betainc, betaincinv, ndtri
+from scipy.special import ndtri
 
 from ..privacy.gdp import gdp_epsilon
-from .interval import FloatArray, check_confidence, upper_rate, wilson_upper
+from .interval import FloatArray, check_confidence, upper_rate
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class ErrorCounts:
 class EpsilonBound:
     """What an audit says of epsilon at `delta`: a point estimate and a lower bound at `confidence`.
 
-    trials   trials that judged (both worlds; not those spent on choosing a threshold)
+    trials   trials that judged, of both worlds
     ceiling  largest bound these trials could have certified, had no guess been wrong
     """
 
@@ -140,89 +140,20 @@ def lower_bound(counts: ErrorCounts, delta: float = 0.0, confidence: float = 0.9
     return _bound(counts, low, delta, confidence, "Clopper-Pearson")
 
 
-def credible_bound(counts: ErrorCounts, delta: float = 0.0, confidence: float = 0.95) -> EpsilonBound:
-    """Lower end of a one-sided credible interval of epsilon (Zanella-Beguelin et al. 2023).
-
-    FPR ~ Beta(1/2 + fp, 1/2 + n0 - fp) and FNR likewise, independent (Jeffreys). The posterior probability
-    that epsilon <= e is that of all rates which epsilon = e allows, for the rule and for its opposite.
-
-    Tighter than `lower_bound`, but a statement of belief: where both inequalities are tight (randomised
-    response) it exceeds the truth with probability up to about alpha (1 - log alpha), 20 % at 95 %; 12 to 18 %
-    were measured with 1,000 to 5,000 trials per world. Never fail a run on it.
-    """
-    _check(delta, confidence)
-    low = _credible(counts, delta, 1 - confidence)
-    return _bound(counts, low, delta, confidence, "Beta (Jeffreys), credible")
-
-
-def _credible(counts: ErrorCounts, delta: float, alpha: float, cells: int = 4000) -> float:
-    from scipy.optimize import brentq
-
-    a, b = counts.false_positives + 0.5, counts.negatives - counts.false_positives + 0.5
-    c, d = counts.false_negatives + 0.5, counts.positives - counts.false_negatives + 0.5
-    fpr = betaincinv(a, b, (np.arange(cells) + 0.5) / cells)  # equal shares of FPR's posterior
-
-    def least(x: FloatArray, e: float) -> FloatArray:
-        return np.clip(np.maximum(1 - delta - math.exp(e) * x, math.exp(-e) * (1 - delta - x)), 0.0, 1.0)
-
-    def excess(e: float) -> float:
-        low, high = least(fpr, e), 1 - least(1 - fpr, e)
-        inside = betainc(c, d, np.maximum(high, low)) - betainc(c, d, low)
-        return float(inside.mean()) - alpha
-
-    if excess(0.0) >= 0:
-        return 0.0
-    return float(brentq(excess, 0.0, 700.0, xtol=1e-9))
-
-
-def lower_bound_from_scores(
-    scores0: npt.ArrayLike,
-    scores1: npt.ArrayLike,
-    delta: float = 0.0,
-    confidence: float = 0.95,
-    split: float = 0.5,
-    *,
-    rng: np.random.Generator,
-) -> EpsilonBound:
-    """Lower bound on epsilon from the scores of both worlds, higher meaning world 1.
-
-    A random share `split` of each world chooses the threshold that promises the largest bound; the rest
-    judges it with `lower_bound`.
-    """
-    _check(delta, confidence)
-
-    def promise(fpr: FloatArray, fnr: FloatArray) -> FloatArray:
-        return epsilon_of_rates(fpr, fnr, delta)
-
-    return lower_bound(_judged(scores0, scores1, split, rng, 1 - confidence, promise), delta, confidence)
-
-
 def mu_bound(counts: ErrorCounts, confidence: float = 0.95) -> MuBound:
     """Lower bound on mu of a mu-GDP mechanism: mu >= Phi^-1(1 - FPR) - Phi^-1(FNR) (Nasr et al. 2023).
 
     With exact upper limits of both rates, alpha/2 each.
     """
     check_confidence(confidence)
-    low = max(0.0, float(_mu_of_rates(*counts.upper(1 - confidence))))
+    low = max(0.0, float(mu_of_rates(*counts.upper(1 - confidence))))
     most = mu_ceiling(counts.negatives, confidence, counts.positives)
-    point = max(0.0, float(_mu_of_rates(counts.fpr, counts.fnr)))
+    point = max(0.0, float(mu_of_rates(counts.fpr, counts.fnr)))
     return MuBound(point, low, confidence, "mu-GDP, Clopper-Pearson", counts.trials, most)
 
 
-def mu_bound_from_scores(
-    scores0: npt.ArrayLike,
-    scores1: npt.ArrayLike,
-    confidence: float = 0.95,
-    split: float = 0.5,
-    *,
-    rng: np.random.Generator,
-) -> MuBound:
-    """Lower bound on mu from scores; threshold chosen on a random share `split`, judged on the rest."""
-    check_confidence(confidence)
-    return mu_bound(_judged(scores0, scores1, split, rng, 1 - confidence, _mu_of_rates), confidence)
-
-
-def _mu_of_rates(fpr: npt.ArrayLike, fnr: npt.ArrayLike) -> FloatArray:
+def mu_of_rates(fpr: npt.ArrayLike, fnr: npt.ArrayLike) -> FloatArray:
+    """The mu whose Gaussian trade-off passes through these error rates: Phi^-1(1 - FPR) - Phi^-1(FNR)."""
     x, y = -ndtri(np.asarray(fpr, dtype=np.float64)), ndtri(np.asarray(fnr, dtype=np.float64))
     with np.errstate(invalid="ignore"):
         return np.asarray(np.nan_to_num(x - y, nan=0.0, posinf=math.inf, neginf=-math.inf))
@@ -239,48 +170,16 @@ def mu_ceiling(n: int, confidence: float = 0.95, n1: int | None = None) -> float
     """Largest mu that n trials per world can certify."""
     check_confidence(confidence)
     fpr, fnr = ErrorCounts(0, n, 0, n if n1 is None else n1).upper(1 - confidence)
-    return max(0.0, float(_mu_of_rates(fpr, fnr)))
+    return max(0.0, float(mu_of_rates(fpr, fnr)))
 
 
 def trials_needed(epsilon: float, delta: float = 0.0, confidence: float = 0.95) -> int:
-    """Fewest judging trials per world whose ceiling reaches epsilon: with fewer, it cannot be certified.
-
-    Double it for `lower_bound_from_scores` with split 1/2.
-    """
+    """Fewest trials per world whose ceiling reaches epsilon: with fewer, it cannot be certified."""
     _check(delta, confidence)
     if not 0 <= epsilon < math.inf:
         raise ValueError(f"epsilon must be zero or more and finite, not {epsilon!r}")
     rate = (1 - delta) / (1 + math.exp(min(epsilon, 700.0)))
     return max(1, math.ceil(math.log((1 - confidence) / 2) / math.log1p(-rate) - 1e-9))
-
-
-def _judged(
-    scores0: npt.ArrayLike,
-    scores1: npt.ArrayLike,
-    split: float,
-    rng: np.random.Generator,
-    alpha: float,
-    promise: Callable[[FloatArray, FloatArray], FloatArray],
-) -> ErrorCounts:
-    """Choose a threshold on one part of the scores and count its errors on the other."""
-    if not 0 < split < 1:
-        raise ValueError(f"split must lie in (0, 1), not {split!r}")
-    parts = []
-    for scores in (scores0, scores1):
-        s = np.clip(np.asarray(scores, dtype=np.float64).ravel(), -1e300, 1e300)  # midpoints must exist
-        if len(s) < 2 or np.isnan(s).any():
-            raise ValueError(f"need at least 2 scores per world and none of them nan, not {s[:5]!r}...")
-        s = rng.permutation(s)
-        cut = min(max(round(split * len(s)), 1), len(s) - 1)
-        parts.append((np.sort(s[:cut]), s[cut:]))
-    (choose0, judge0), (choose1, judge1) = parts
-    values = np.unique(np.r_[choose0, choose1])
-    thresholds = (values[:-1] + values[1:]) / 2 if len(values) > 1 else values
-    alarms = len(choose0) - np.searchsorted(choose0, thresholds)
-    misses = np.searchsorted(choose1, thresholds)
-    worth = promise(wilson_upper(alarms, len(choose0), alpha / 2), wilson_upper(misses, len(choose1), alpha / 2))
-    best = thresholds[int(np.argmax(worth))]
-    return ErrorCounts(int((judge0 >= best).sum()), len(judge0), int((judge1 < best).sum()), len(judge1))
 
 
 def _bound(counts: ErrorCounts, low: float, delta: float, confidence: float, method: str) -> EpsilonBound:

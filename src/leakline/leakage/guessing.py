@@ -1,19 +1,20 @@
 """How well guesses match secrets: ROC, AUC, accuracy, advantage, and how sure one can be.
 
 A secret is what the examiner knows and the attacker guesses; a score is higher when the attacker believes in
-secret 1. Every number comes with an interval; where rows of one user hang together, resample users.
+secret 1. Every number comes with an interval; where rows of one user hang together, users are the units.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtri
+from scipy.special import bdtr, bdtrc, expit, ndtri, stdtrit
 
-from .interval import FloatArray, Interval, check_confidence, clopper_pearson
+from .interval import FloatArray, Interval, check_confidence, clopper_pearson, lower_rate, upper_rate
 
 IntArray = npt.NDArray[np.intp]
 BoolArray = npt.NDArray[np.bool_]
@@ -22,6 +23,9 @@ QUOTED_FPRS = (0.01, 0.1)
 """The rates of false positives that people quote: every attack by scores writes them."""
 CURVE_FPRS = (0.001, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
 """Where a ROC is kept, so that it can be drawn when the scores are gone."""
+
+FEWEST_TO_TELL = math.ceil(math.log(0.025) / math.log(0.5))
+"""Fewest ones, and zeros, whose AUC of 1 excludes 1/2 at 95 %: 0.025^(1/n) > 1/2."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,40 +47,59 @@ def roc(scores: npt.ArrayLike, secrets: npt.ArrayLike) -> Roc:
     return Roc(np.r_[0.0, alarms / alarms[-1]], np.r_[0.0, hits / hits[-1]], np.r_[np.inf, s[last]])
 
 
-def auc(
-    scores: npt.ArrayLike,
-    secrets: npt.ArrayLike,
-    confidence: float = 0.95,
-    rng: np.random.Generator | None = None,
-    resamples: int = 2000,
-) -> Interval:
+def auc(scores: npt.ArrayLike, secrets: npt.ArrayLike, confidence: float = 0.95) -> Interval:
     """Area under the ROC: P(score of a random 1 > score of a random 0), ties counting half.
 
-    Interval: DeLong et al. (1988), by midranks (Sun and Xu 2014); a percentile bootstrap within the two
-    classes if `rng` is given. When all pairs agree the variance estimate is 0; the interval then rests on
-    m = min(n0, n1) disjoint pairs that all agree, whose chance is AUC^m.
+    The interval holds both of two: DeLong et al. (1988) with the variance's t-quantile on the logit scale, which
+    follows the scores' own spread, and Newcombe's (2006, method 5), which inverts a test and so stays honest near 0 and
+    1 where the first takes its variance from a handful of pairs. When all pairs agree it rests on m = min(n0, n1)
+    disjoint pairs that all agree, whose chance is AUC^m.
     """
     check_confidence(confidence)
     s, y = _pair(scores, secrets)
     positive, negative = s[y], s[~y]
-    alpha, n = 1 - confidence, len(s)
+    n, fewest = len(s), min(int(y.sum()), int((~y).sum()))
     value, above, below = _placements(positive, negative)
     if value in (0.0, 1.0):
-        edge = (alpha / 2) ** (1 / min(len(positive), len(negative)))
+        edge = ((1 - confidence) / 2) ** (1 / fewest)
         low, high = (edge, 1.0) if value == 1 else (0.0, 1 - edge)
         return Interval(value, low, high, n, "disjoint pairs", confidence)
-    if rng is not None:
-        draws = [
-            _placements(rng.choice(positive, len(positive)), rng.choice(negative, len(negative)))[0]
-            for _ in range(resamples)
-        ]
-        low, high = np.quantile(draws, [alpha / 2, 1 - alpha / 2])
-        return Interval(value, float(low), float(high), n, "bootstrap", confidence)
-    if min(len(positive), len(negative)) < 2:
+    if fewest < 2:
         return Interval(value, 0.0, 1.0, n, "too few to say", confidence)
     std = float(np.sqrt(above.var(ddof=1) / len(positive) + below.var(ddof=1) / len(negative)))
-    reach = float(ndtri(1 - alpha / 2)) * std
-    return Interval(value, max(0.0, value - reach), min(1.0, value + reach), n, "DeLong", confidence)
+    low, high = logit_interval(value, std, fewest - 1, confidence)
+    least, most = newcombe_auc(value, len(positive), len(negative), confidence)
+    return Interval(value, min(low, least), max(high, most), n, "DeLong and Newcombe", confidence)
+
+
+def logit_interval(value: float, std: float, freedom: int, confidence: float = 0.95) -> tuple[float, float]:
+    """Interval of a share in (0, 1) with this standard error, symmetric in its log-odds, by Student's t."""
+    reach = float(stdtrit(freedom, (1 + confidence) / 2)) * std / (value * (1 - value))
+    low, high = expit(np.array([-reach, reach]) + math.log(value / (1 - value)))
+    return float(low), float(high)
+
+
+def newcombe_auc(value: float, ones: float, zeros: float, confidence: float = 0.95) -> tuple[float, float]:
+    """Newcombe (2006), method 5: all A with |value - A| <= z sqrt(V(A)).
+
+    V(A) = A (1 - A) [1 + (N - 1) ((1 - A)/(2 - A) + A/(1 + A))] / (n1 n0), Hanley and McNeil's (1982) with both
+    sizes in the bracket replaced by their mean N, whatever the law of the scores.
+    """
+    z, mean = float(ndtri((1 + confidence) / 2)), (ones + zeros) / 2
+
+    def inside(area: float) -> bool:
+        spread = 1 + (mean - 1) * ((1 - area) / (2 - area) + area / (1 + area))
+        return (value - area) ** 2 <= z**2 * area * (1 - area) * spread / (ones * zeros)
+
+    return _end(inside, value, 0.0), _end(inside, value, 1.0)
+
+
+def _end(inside: Callable[[float], bool], start: float, end: float) -> float:
+    """The last point on the way from start to end that lies inside."""
+    for _ in range(40):
+        middle = (start + end) / 2
+        start, end = (middle, end) if inside(middle) else (start, middle)
+    return end
 
 
 def balanced_accuracy(guesses: npt.ArrayLike, secrets: npt.ArrayLike, confidence: float = 0.95) -> Interval:
@@ -112,22 +135,42 @@ def best_threshold(scores: npt.ArrayLike, secrets: npt.ArrayLike) -> float:
     return float(curve.thresholds[int(np.argmax(curve.tpr - curve.fpr))])
 
 
-def tpr_at_fpr(scores: npt.ArrayLike, secrets: npt.ArrayLike, fpr: float, confidence: float = 0.95) -> Interval:
+def tpr_at_fpr(
+    scores: npt.ArrayLike, secrets: npt.ArrayLike, fpr: float, confidence: float = 0.95, copies: int = 1
+) -> Interval:
     """Share of ones found at the lowest threshold that flags at most a share `fpr` of zeros.
 
-    Exact interval of that share, given the threshold; that the zeros which set it are themselves a sample is
-    not counted. With fewer than 1/fpr zeros this is the share above all of them.
+    The threshold is itself a guess: that of the k-th largest of n zeros has rate Beta(k, n - k + 1). With alpha/4 for
+    each statement, the k with P(Bin(n, fpr) < k) <= alpha/4 lies above the right threshold and the k with
+    P(Bin(n, fpr) >= k) <= alpha/4 below it; the ones beyond each are independent of the zeros and have exact
+    limits. With fewer than 1/fpr zeros the value is the share above all of them, and the lower limit is 0 until there
+    are about 4.4/fpr (95 %): so few zeros do not say where the threshold is. ``copies``: how often each unit occurs
+    (in as many worlds); the evidence is that of one.
     """
     if not 0 <= fpr <= 1:
         raise ValueError(f"fpr must lie in [0, 1], not {fpr!r}")
-    _, y = _pair(scores, secrets)
-    curve = roc(scores, secrets)
-    found = float(curve.tpr[curve.fpr <= fpr + 1e-12].max())
-    n = int(y.sum())
-    return clopper_pearson(round(found * n), n, 1 - confidence)
+    check_confidence(confidence)
+    s, y = _pair(scores, secrets)
+    curve = roc(s, y)
+    value = float(curve.tpr[curve.fpr <= fpr + 1e-12].max())
+    ones, zeros = np.sort(s[y]), np.sort(s[~y])[::-1]
+    n, m, alpha = len(zeros) // copies, len(ones) / copies, (1 - confidence) / 4
+    k = np.arange(1, n + 1)
+    sure_above = k[bdtr(k - 1, n, fpr) <= alpha]
+    sure_below = k[bdtrc(k - 1, n, fpr) <= alpha]
+    low, high = 0.0, 1.0
+    if len(sure_above):
+        beyond = len(ones) - np.searchsorted(ones, zeros[copies * sure_above[-1] - 1], side="right")
+        low = float(lower_rate(beyond / copies, m, alpha))
+    if len(sure_below) and fpr < 1:
+        beyond = len(ones) - np.searchsorted(ones, zeros[copies * sure_below[0] - 1], side="left")
+        high = float(upper_rate(beyond / copies, m, alpha))
+    return Interval(value, min(low, value), max(high, value), round(m), "ranks and Clopper-Pearson", confidence)
 
 
-def tpr_at_fprs(scores: npt.ArrayLike, secrets: npt.ArrayLike, confidence: float = 0.95) -> dict[float, Interval]:
+def tpr_at_fprs(
+    scores: npt.ArrayLike, secrets: npt.ArrayLike, confidence: float = 0.95, copies: int = 1
+) -> dict[float, Interval]:
     """`tpr_at_fpr` at the quoted rates, and at those of `CURVE_FPRS` that so many zeros can resolve.
 
     n zeros resolve rates from 1/n up: below, every rate gives the share above all of them.
@@ -135,7 +178,7 @@ def tpr_at_fprs(scores: npt.ArrayLike, secrets: npt.ArrayLike, confidence: float
     _, y = _pair(scores, secrets)
     zeros = int((~y).sum())
     kept = [fpr for fpr in CURVE_FPRS if fpr in QUOTED_FPRS or fpr * zeros >= 1 - 1e-12]
-    return {fpr: tpr_at_fpr(scores, secrets, fpr, confidence) for fpr in kept}
+    return {fpr: tpr_at_fpr(scores, secrets, fpr, confidence, copies) for fpr in kept}
 
 
 def majority_baseline(secrets: npt.ArrayLike, confidence: float = 0.95) -> Interval:
@@ -168,35 +211,37 @@ def permutation_p_value(
     return float((1 + np.sum(permuted >= observed - tiny)) / (1 + permutations))
 
 
-def bootstrap_interval(
-    statistic: Callable[[IntArray], float],
-    units: npt.ArrayLike,
-    rng: np.random.Generator,
-    resamples: int = 2000,
-    confidence: float = 0.95,
-) -> Interval:
-    """Percentile bootstrap over units (users), all rows of a drawn unit moving together.
+def over_units(statistic: Callable[[IntArray], float], units: npt.ArrayLike, confidence: float = 0.95) -> Interval:
+    """A statistic in [0, 1] of rows that belong to units (users), with a jackknife over units and Student's t.
 
-    `units[i]` names the owner of row i; `statistic` receives row numbers, repeated as the draw repeats units,
-    and may answer nan for a draw it cannot judge (one class only); such draws are left out.
+    `units[i]` names the owner of row i; `statistic` receives row numbers: all of them, then all but one unit's. It
+    may answer nan for rows it cannot judge (one class only); that unit's share is left out. Symmetric in the
+    log-odds; with few units a percentile bootstrap would cover 80 to 90 % where it says 95. At 0 and 1, where no
+    spread is seen, the interval is that of as many units that all agree (`clopper_pearson`).
     """
     check_confidence(confidence)
     owners = np.asarray(units).ravel()
     names, owner = np.unique(owners, return_inverse=True)
     if len(names) < 2:
-        raise ValueError(f"need at least 2 units to resample, not {len(names)}")
-    rows = np.split(np.argsort(owner, kind="stable"), np.cumsum(np.bincount(owner))[:-1])
-    value = statistic(np.arange(len(owners)))
-    draws = np.array(
-        [
-            statistic(np.concatenate([rows[u] for u in rng.integers(len(names), size=len(names))]))
-            for _ in range(resamples)
-        ]
-    )
-    if np.isnan(draws).all():
-        raise ValueError(f"the statistic was nan in all {resamples} resamples")
-    low, high = np.nanquantile(draws, [(1 - confidence) / 2, (1 + confidence) / 2])
-    return Interval(float(value), float(low), float(high), len(names), "bootstrap over units", confidence)
+        raise ValueError(f"need at least 2 units to leave one out, not {len(names)}")
+    value = float(statistic(np.arange(len(owners))))
+    left = np.array([statistic(np.flatnonzero(owner != unit)) for unit in range(len(names))])
+    left = left[~np.isnan(left)]
+    if len(left) < 2 or not math.isfinite(value):
+        raise ValueError(f"the statistic was nan with all units or without all but {len(left)} of them")
+    return unit_interval(value, left, len(names), confidence)
+
+
+def unit_interval(
+    value: float, left: FloatArray, units: int, confidence: float = 0.95, inflation: float = 1.0
+) -> Interval:
+    """The interval of a statistic in [0, 1] from its values with one unit left out each; see `over_units`."""
+    method = "jackknife over units"
+    if not 0 < value < 1 or not left.std() > 0:
+        exact = clopper_pearson(round(value * units), units, 1 - confidence)
+        return Interval(value, min(exact.low, value), max(exact.high, value), units, method, confidence)
+    std = inflation * math.sqrt((len(left) - 1) * float(left.var()))
+    return Interval(value, *logit_interval(value, std, len(left) - 1, confidence), units, method, confidence)
 
 
 def _pair(scores: npt.ArrayLike, secrets: npt.ArrayLike) -> tuple[FloatArray, BoolArray]:

@@ -182,18 +182,6 @@ def iip_exact(
     return _identify(made, pool, lambda found: float((found == wanted).mean()), 1 / len(pool), rng, draws)
 
 
-def bootstrap_interval(
-    values: Tensor | np.ndarray, *, rng: np.random.Generator, draws: int = 1000, level: float = 0.95
-) -> tuple[float, float]:
-    """Percentile bootstrap interval of the mean (Efron 1979); the values must be independent."""
-    sample = np.asarray(values, dtype=np.float64).ravel()
-    if not len(sample) or not 0 < level < 1:
-        raise ValueError(f"at least one value and a level in (0, 1) are needed; got {len(sample)}, {level}")
-    means = sample[rng.integers(0, len(sample), (draws, len(sample)))].mean(1)
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
-
-
 def _wide(images: Tensor) -> Tensor:
     # float32 loses the variance of flat regions in E[x^2] - E[x]^2; Apple's GPUs have nothing wider.
     return images if images.device.type == "mps" else images.double()

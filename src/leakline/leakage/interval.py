@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import betaincinv, ndtri
+from scipy.special import betaincinv, stdtrit
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -45,14 +45,6 @@ def lower_rate(k: npt.ArrayLike, n: npt.ArrayLike, alpha: float) -> FloatArray:
     return 1 - upper_rate(trials - hits, trials, alpha)
 
 
-def wilson_upper(k: npt.ArrayLike, n: npt.ArrayLike, alpha: float) -> FloatArray:
-    """Wilson's approximate upper limit: a cheap stand-in for `upper_rate` when many regions are compared."""
-    hits, trials = np.asarray(k, dtype=np.float64), np.asarray(n, dtype=np.float64)
-    z = float(ndtri(1 - alpha))
-    spread = z * np.sqrt(hits * (1 - hits / trials) + z**2 / 4)
-    return np.asarray(np.minimum((hits + z**2 / 2 + spread) / (trials + z**2), 1.0))
-
-
 def clopper_pearson(k: int, n: int, alpha: float = 0.05) -> Interval:
     """Exact two-sided interval of a rate after k hits in n trials, alpha/2 per side."""
     if not 0 <= k <= n or n < 1:
@@ -60,6 +52,26 @@ def clopper_pearson(k: int, n: int, alpha: float = 0.05) -> Interval:
     check_confidence(1 - alpha)
     low, high = float(lower_rate(k, n, alpha / 2)), float(upper_rate(k, n, alpha / 2))
     return Interval(k / n, low, high, n, "Clopper-Pearson", 1 - alpha)
+
+
+def mean_interval(
+    values: npt.ArrayLike, weights: npt.ArrayLike | None = None, confidence: float = 0.95, of: str = "values"
+) -> Interval:
+    """(Weighted) mean of independent values with Student's interval; of one value, the value itself.
+
+    With weights w the variance is n / (n - 1) sum w_i^2 (x_i - mean)^2 / (sum w_i)^2, which for equal ones is s^2 / n.
+    """
+    check_confidence(confidence)
+    x = np.asarray(values, dtype=np.float64).ravel()
+    w = np.ones_like(x) if weights is None else np.asarray(weights, dtype=np.float64).ravel()
+    if not len(x) or len(w) != len(x):
+        raise ValueError(f"at least one value, and as many weights, are needed; got {len(x)} and {len(w)}")
+    n, mean = len(x), float(np.average(x, weights=w))
+    half = 0.0
+    if n > 1 and np.isfinite(mean):
+        variance = n / (n - 1) * float((w**2 * (x - mean) ** 2).sum()) / float(w.sum()) ** 2
+        half = float(stdtrit(n - 1, (1 + confidence) / 2)) * variance**0.5
+    return Interval(mean, mean - half, mean + half, n, f"t over {of}", confidence)
 
 
 def check_confidence(confidence: float) -> None:

@@ -1,6 +1,6 @@
 """What is formally promised: claims, the accountant that reads them, and the noise that buys them."""
 
-from .accountant import account, group, replace_one, total_mu, violated
+from .accountant import account, allowed, group, replace_one, total_mu, violated
 from .calibrate import calibrate
 from .claims import Adjacency, Claim, Event, Gaussian, Guarantee, NoClaim, Promise, Pure, Seat, Unit
 from .gdp import gdp_delta, gdp_epsilon, gdp_mu
@@ -17,6 +17,7 @@ __all__ = [
     "Seat",
     "Unit",
     "account",
+    "allowed",
     "gdp_delta",
     "gdp_epsilon",
     "gdp_mu",

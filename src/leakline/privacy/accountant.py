@@ -3,7 +3,7 @@
     full participation, Gaussian     closed form, exact: mu = sqrt(sum times mu_i^2)
     pure                             sum of epsilons, delta = 0
     pure and Gaussian                exact for the worst pure mechanisms (randomised response)
-    Poisson-sampled Gaussian         dp-accounting PLD within a time budget, else RDP, labelled loose
+    Poisson-sampled Gaussian         dp-accounting PLD within a budget of cells, else RDP, labelled loose
 
 Amplification is claimed for Poisson sampling only; fixed-size sampling is accounted as full participation.
 Central-limit "GDP" accounting of sampled releases is never used: it can print an epsilon below the truth.
@@ -24,11 +24,11 @@ import numpy as np
 from . import pld_worker
 from .claims import Adjacency, Claim, Event, Gaussian, Guarantee, Pure, Unit
 from .gdp import check_delta, gdp_epsilon, gdp_log_delta
-from .pld_worker import CELLS, FINEST
+from .pld_worker import CELLS, FINEST, MOST_CELLS
 
-SECONDS = 20.0  # what a subsampled account may cost before RDP answers instead
 SMALLEST_PLD_DELTA = 1e-12  # below it, rounding in the PLD's Fourier transforms is no longer negligible
 MOST_ATOMS = 200_000  # support points of composed randomised responses worth enumerating
+FEWEST_CELLS = 200  # a PLD whose cells are wider than this share of epsilon is not worth asking for
 RENYI_ORDERS = tuple(
     [1 + x / 10 for x in range(1, 10)] + [2 + x / 4 for x in range(36)] + [*range(11, 65), 128, 256, 512]
 )
@@ -38,17 +38,18 @@ PURE = "pure composition"
 MIXED = "Gaussian and pure (exact)"
 BASIC = "basic composition (loose)"
 PLD = "PLD"
-COARSE = "PLD, coarse for want of time (loose)"
+COARSE = "PLD, coarse (loose)"
 RDP = "RDP (loose)"
 UNAMPLIFIED = "Gaussian without amplification (loose)"
 
 
 @lru_cache(maxsize=4096)
-def account(claim: Claim, delta: float, seconds: float = SECONDS) -> Guarantee:
+def account(claim: Claim, delta: float, cells: int = MOST_CELLS) -> Guarantee:
     """Compose a claim's events into one (epsilon, delta) guarantee, by the tightest method that applies.
 
-    `seconds` limits the PLD of sampled releases, start of its process included; when they are over, or delta
-    is too small for it, RDP answers, or the closed form without amplification where that is smaller.
+    `cells` limits the PLD of sampled releases: work that is counted beforehand, not time, so that a card says the same
+    on a busy machine. Where it would take more, or delta is too small for it, RDP answers, or the closed form without
+    amplification where that is smaller.
     """
     check_delta(delta)
     pure = [event for event in claim.events if isinstance(event, Pure)]
@@ -65,7 +66,7 @@ def account(claim: Claim, delta: float, seconds: float = SECONDS) -> Guarantee:
         if math.isfinite(mu + paid) and delta > 0 and atoms <= MOST_ATOMS:
             return _mixed(mu, pure, delta)
         return Guarantee(paid + gdp_epsilon(mu, delta), delta, None, BASIC, loose=True)
-    part = _sampled((*sampled, *full), claim.adjacency is Adjacency.REPLACE_ONE, delta, seconds)
+    part = _sampled((*sampled, *full), claim.adjacency is Adjacency.REPLACE_ONE, delta, cells)
     if not pure:
         return part
     return Guarantee(part.epsilon + paid, delta, None, f"{part.method} + {BASIC}", loose=True)
@@ -110,14 +111,19 @@ def replace_one(claim: Claim) -> Claim:
     return replace(claim, adjacency=Adjacency.REPLACE_ONE, events=events)
 
 
-def violated(guarantee: Guarantee, low: float, delta: float) -> bool:
-    """Whether a measured lower bound `low` on epsilon at `delta` contradicts the guarantee.
+def allowed(guarantee: Guarantee, delta: float) -> float:
+    """The largest epsilon at `delta` that the guarantee allows, infinite where it says nothing.
 
     (epsilon, delta)-DP implies the same epsilon at every larger delta; at a smaller one only mu-GDP speaks.
     """
     if guarantee.mu is not None:
-        return low > gdp_epsilon(guarantee.mu, delta) + 1e-9
-    return delta >= guarantee.delta and low > guarantee.epsilon + 1e-9
+        return gdp_epsilon(guarantee.mu, delta)
+    return guarantee.epsilon if delta >= guarantee.delta else math.inf
+
+
+def violated(guarantee: Guarantee, low: float, delta: float) -> bool:
+    """Whether a measured lower bound `low` on epsilon at `delta` contradicts the guarantee."""
+    return low > allowed(guarantee, delta) + 1e-9
 
 
 def _mixed(mu: float, pure: Sequence[Pure], delta: float) -> Guarantee:
@@ -152,7 +158,7 @@ def _mixed(mu: float, pure: Sequence[Pure], delta: float) -> Guarantee:
     return found(float(brentq(excess, 0.0, high, xtol=1e-10)))
 
 
-def _sampled(events: tuple[Gaussian, ...], replaced: bool, delta: float, seconds: float) -> Guarantee:
+def _sampled(events: tuple[Gaussian, ...], replaced: bool, delta: float, cells: int) -> Guarantee:
     """Poisson-sampled releases, composed with full ones if there are any."""
     mu = total_mu(events)
     known = Guarantee(gdp_epsilon(mu, delta), delta, mu, UNAMPLIFIED, loose=True)
@@ -163,7 +169,7 @@ def _sampled(events: tuple[Gaussian, ...], replaced: bool, delta: float, seconds
     known = min(known, renyi, key=lambda guarantee: guarantee.epsilon)
     grouped = any(event.copies > 1 for event in moving)
     if delta >= SMALLEST_PLD_DELTA and not (replaced and grouped):
-        answer = ask_pld(moving, replaced, delta, known.epsilon, seconds)
+        answer = ask_pld(moving, replaced, delta, known.epsilon, cells)
         if answer and answer["epsilon"] <= known.epsilon:
             method, loose = (PLD, False) if answer["final"] else (COARSE, True)
             advantage = min(1.0, answer["total_variation"])
@@ -205,27 +211,28 @@ def rdp_epsilon(events: Sequence[Gaussian], delta: float, replaced: bool = False
 
 
 def ask_pld(
-    events: Sequence[Gaussian], replaced: bool, delta: float, scale: float, seconds: float, **more: float
+    events: Sequence[Gaussian], replaced: bool, delta: float, scale: float, cells: int, **more: float
 ) -> dict[str, float]:
-    """Put a question to `pld_worker` and wait at most `seconds`; empty when it found no answer in that time.
+    """Put a question to `pld_worker`; empty where the answer would take more than so many cells.
 
     `scale` is roughly the epsilon to expect: it sets the first width of the distribution's cells.
     """
+    rows: list[list[float]] = [[event.mu, event.times, event.rate, event.copies] for event in events]
+    interval = max(FINEST, scale / CELLS)
+    if pld_worker.cells(rows, interval) > cells:  # wider ones, unless they would say nothing
+        interval = pld_worker.cells(rows, 1.0) / cells if cells else math.inf
+    if not interval <= max(FINEST, scale / FEWEST_CELLS):
+        return {}
     request = {
-        "events": [[event.mu, event.times, event.rate, event.copies] for event in events],
+        "events": rows,
         "replace": replaced,
         "delta": delta,
-        "interval": max(FINEST, scale / CELLS),
-        "seconds": seconds,
+        "interval": interval,
+        "cells": cells,
         **more,
     }
     command = [sys.executable, "-P", pld_worker.__file__, json.dumps(request)]
-    try:
-        said = subprocess.run(command, capture_output=True, timeout=seconds, stdin=subprocess.DEVNULL).stdout
-    except subprocess.TimeoutExpired as late:
-        said = late.stdout or b""
-    except OSError:
-        said = b""
+    said = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL).stdout
     lines = said.split(b"\n")[:-1]  # a line without its end was cut off
     answer: dict[str, float] = json.loads(lines[-1]) if lines else {}
     return answer

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from .accountant import SECONDS, SMALLEST_PLD_DELTA, ask_pld, rdp_epsilon
+from .accountant import SMALLEST_PLD_DELTA, ask_pld, rdp_epsilon
 from .claims import Adjacency, Gaussian
 from .gdp import gdp_mu
+from .pld_worker import MOST_CELLS
 
 STEP = 1 + 1e-9  # rounds the answer up, so that accounting it never lands above the wanted epsilon
 
@@ -18,14 +19,14 @@ def calibrate(
     rounds: int,
     rate: float = 1.0,
     adjacency: Adjacency = Adjacency.ADD_REMOVE,
-    seconds: float = SECONDS,
+    cells: int = MOST_CELLS,
 ) -> float:
     """Smallest z = std / clip of a clipped sum that is (epsilon, delta)-DP after `rounds` releases.
 
     One unit moves the sum by C under add-remove and zero-out, by 2C under replace-one: mu = 1/z or 2/z.
 
         full participation    z = sqrt(rounds) (1 or 2) / gdp_mu(epsilon, delta), exact
-        Poisson rate < 1      root of the PLD, within `seconds`; where that fails, root of RDP or no
+        Poisson rate < 1      root of the PLD, if within `cells`; where that fails, root of RDP or no
                               amplification at all: more noise than needed, never less
 
     Fixed-size sampling gets no amplification: leave `rate` at 1 for it.
@@ -47,7 +48,7 @@ def calibrate(
     if delta < SMALLEST_PLD_DELTA:
         return high
     unit = (Gaussian(reach, rounds, rate),)
-    answer = ask_pld(unit, replaced, delta, 2 * epsilon, seconds, epsilon=epsilon, start=high)
+    answer = ask_pld(unit, replaced, delta, 2 * epsilon, cells, epsilon=epsilon, start=high)
     return min(high, answer.get("shrink", high))
 
 

@@ -1,9 +1,10 @@
-"""Privacy-loss distributions in a process of their own, so that a time budget can be kept.
+"""Privacy-loss distributions in a process of their own, so that a limit on memory can be kept.
 
 Run by path (``python -P pld_worker.py REQUEST``) with one JSON request: it imports only dp-accounting and the
 standard library, never the caller's main module. Answers go to standard output, one JSON line each, the last
-one best; every line is a valid upper bound, so a caller who runs out of time may use what is there.
-A request is {"events": [[mu, times, rate, copies], ...], "replace": bool, "delta", "interval", "seconds"}.
+one best; every line is a valid upper bound, so a caller may use what is there when memory runs out. How much work is
+done depends on the request alone (`cells`), never on the clock: the same question has the same answer on any machine.
+A request is {"events": [[mu, times, rate, copies], ...], "replace": bool, "delta", "interval", "cells"}.
 With "epsilon" and "start" as well, the answer is the smallest factor to divide all mu by to reach epsilon.
 """
 
@@ -13,11 +14,20 @@ import json
 import math
 import os
 import sys
-import threading
 from typing import Any
 
 MEMORY = 4 << 30  # bytes; a laptop must not swap because someone asked about nearly no noise
 FINEST, CELLS = 1e-4, 20_000  # cells are FINEST wide, or epsilon / CELLS where that is wider
+MOST_CELLS = 4_000_000  # of all single releases together: some twenty seconds of one core
+
+
+def cells(events: list[list[float]], interval: float) -> float:
+    """About how many cells the single releases take, which is most of the work.
+
+    The loss of a Gaussian release is normal around mu^2 / 2 with standard deviation mu, kept to ten of them on either
+    side; a group of k is a mixture of k + 1 with shifts up to k mu, which dp-accounting sums cell by cell.
+    """
+    return sum((1 + copies**2) / 2 * (20 * copies * mu + (copies * mu) ** 2) / interval for mu, _, _, copies in events)
 
 
 def distribution(events: list[list[float]], replace: bool, interval: float, factor: float = 1.0) -> Any:
@@ -63,6 +73,8 @@ def measure(request: dict[str, Any]) -> None:
         if final:
             return
         interval = max(wanted, interval / 10)
+        if cells(request["events"], interval) > request["cells"]:
+            return
 
 
 def shrink(request: dict[str, Any]) -> None:
@@ -89,11 +101,8 @@ def shrink(request: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Answer one request, or stop when the time is up even if the parent is gone."""
+    """Answer one request."""
     request = json.loads(sys.argv[1])
-    alarm = threading.Timer(request["seconds"], os._exit, (3,))
-    alarm.daemon = True
-    alarm.start()
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # each thread would reserve address space under the limit below
     if sys.platform != "win32":
         import resource

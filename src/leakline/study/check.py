@@ -107,6 +107,8 @@ def check_study(study: Study) -> Checked:
                 checked.warnings += [w for w in remarks if w not in checked.warnings]
                 timed[scenario] = _time(federation)
             check_cell(federation, study.attacks_on(cell))
+            remarks = [text for attack in study.attacks_on(cell).values() for text in attack.remarks(federation)]
+            checked.warnings += [w for w in dict.fromkeys(remarks) if w not in checked.warnings]
             if labels not in seen:
                 seen.add(labels)
                 checked.cards.append(formal_card(" ".join(str(v) for _, v in labels), federation, study.delta))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from leakline.data.base import Data
 from leakline.federation import Federation, Transport
-from leakline.leakage.interval import Interval, clopper_pearson
+from leakline.leakage.interval import Interval, clopper_pearson, mean_interval
 from leakline.messages import Memory, Order, Round, Update
 from leakline.readings import Reading
 from leakline.weights import Weights
@@ -65,15 +65,7 @@ def by_clients(federation: Federation, transport: Place, round_: Round) -> list[
 
 def over_clients(values: Sequence[float]) -> Interval:
     """Mean over clients with a 95 % t-interval: what another set of such clients might have given."""
-    from scipy.special import stdtrit
-
-    n = len(values)
-    mean = sum(values) / n
-    if n < 2 or not math.isfinite(mean):
-        return Interval(mean, mean, mean, n, "t over clients")
-    sd = math.sqrt(sum((v - mean) ** 2 for v in values) / (n - 1))
-    half = float(stdtrit(n - 1, 0.975)) * sd / math.sqrt(n)
-    return Interval(mean, mean - half, mean + half, n, "t over clients")
+    return mean_interval(values, of="clients")
 
 
 def out_of_patience(losses: Sequence[float], patience: int) -> bool:

@@ -1,7 +1,7 @@
 """One audit game for every defence: what a promise is worth, measured (paper 002 and beyond)."""
 
 from leakline.attacks.audit.api import ADVERSARIES, Audited, audit, card_with
-from leakline.attacks.audit.bounds import Finding, composed_epsilon, judge, strongest
+from leakline.attacks.audit.bounds import Finding, composed_rates, judge, strongest
 from leakline.attacks.audit.channel import Fixed, PublishChannel, ReleaseChannel
 from leakline.attacks.audit.crafters import SIX, Pair, Scene, canary, craft
 from leakline.attacks.audit.game import Audit
@@ -28,7 +28,7 @@ __all__ = [
     "audit",
     "canary",
     "card_with",
-    "composed_epsilon",
+    "composed_rates",
     "craft",
     "judge",
     "look",

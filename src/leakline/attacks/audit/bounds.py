@@ -15,13 +15,14 @@ from leakline.leakage.epsilon import (
     EpsilonBound,
     ErrorCounts,
     MuBound,
-    ceiling,
     count_errors,
+    epsilon_of_rates,
     lower_bound,
-    lower_bound_from_scores,
     mu_bound,
-    point_epsilon,
+    mu_of_rates,
 )
+from leakline.leakage.interval import lower_rate, upper_rate
+from leakline.leakage.ranks import lower_bound_from_scores, mu_bound_from_scores
 from leakline.readings import Fact, Reading
 
 
@@ -105,64 +106,101 @@ def judge(scores: np.ndarray, bits: np.ndarray, asked: Question, confidence: flo
     if asked.trouble:
         return [_certain(asked, "mu" if asked.kind == "mu" else "epsilon")]
     rng = np.random.default_rng(len(scores))
-    counts = count_errors(scores >= 0, bits)
-    if asked.kind == "mu":
-        found = mu_bound(counts, confidence)
-        t = math.sqrt(asked.releases)
-        first = Finding(asked, "mu", found.point, found.low, found.low * t, found.trials, found.ceiling,
-                        confidence, found.method)  # fmt: skip
-        return [first, _direct(counts, replace(asked, promised=math.inf), confidence, delta)]
-    if asked.kind == "none":
-        # The judge of a learned rule must not have chosen its threshold: half of the trials choose, half judge.
-        low = lower_bound_from_scores(scores[~bits], scores[bits], delta, confidence, 0.3, rng=rng)
-        return [Finding(asked, "epsilon", low.point, low.low, low.low, low.trials, low.ceiling, confidence,
-                        low.method, delta)]  # fmt: skip
-    if asked.kind == "sampled":
-        scores, bits, threshold = _choose(scores, bits, asked.releases, confidence, delta)
-        return [_direct(count_errors(scores >= threshold, bits), asked, confidence, delta)]
-    return [_direct(counts, asked, confidence, 0.0)]
-
-
-def _choose(
-    scores: np.ndarray, bits: np.ndarray, releases: int, confidence: float, delta: float
-) -> tuple[np.ndarray, np.ndarray, float]:
-    """The threshold that the first third of the trials likes best, and the trials that are left to judge it."""
-    cut = len(scores) // 3
-    options = np.quantile(scores[:cut][bits[:cut]], np.linspace(0.02, 0.98, 33))
-    worth = [
-        composed_epsilon(count_errors(scores[:cut] >= option, bits[:cut]), releases, delta, confidence)
-        for option in options
-    ]
-    return scores[cut:], bits[cut:], float(options[int(np.argmax(worth))])
-
-
-def _direct(counts: ErrorCounts, asked: Question, confidence: float, delta: float) -> Finding:
-    one = composed_epsilon(counts, 1, delta, confidence)
     if asked.kind == "pure":
-        composed = one * asked.releases
-    else:
-        composed = max(one, composed_epsilon(counts, asked.releases, delta, confidence))
-    most = ceiling(counts.negatives, delta, confidence, counts.positives)
-    point = point_epsilon(counts, delta)
-    return Finding(asked, "epsilon", point, one, composed, counts.trials, most, confidence, "Clopper-Pearson", delta)
+        # The rule is fixed by the law; T releases are one event with T times the epsilon.
+        one: EpsilonBound | MuBound = lower_bound(count_errors(scores >= 0, bits), 0.0, confidence)
+        return [_finding(asked, "epsilon", one, one.low * asked.releases, 0.0)]
+    epsilon = lower_bound_from_scores(scores[~bits], scores[bits], delta, confidence, rng=rng)
+    if asked.kind == "none":
+        return [_finding(asked, "epsilon", epsilon, epsilon.low, delta)]
+    alarm, miss = _composed(scores, bits, asked, confidence, delta)
+    together = max(epsilon.low, float(epsilon_of_rates(alarm, miss, delta).max()))
+    if asked.kind == "sampled":
+        return [_finding(asked, "epsilon", epsilon, together, delta)]
+    mu = mu_bound_from_scores(scores[~bits], scores[bits], confidence, rng=rng)
+    all_of_them = max(mu.low, float(mu_of_rates(alarm, miss).max()))
+    nothing = replace(asked, promised=math.inf)
+    return [_finding(asked, "mu", mu, all_of_them), _finding(nothing, "epsilon", epsilon, together, delta)]
 
 
-def composed_epsilon(counts: ErrorCounts, releases: int, delta: float, confidence: float) -> float:
-    """Lower bound on epsilon of ``releases`` independent releases, each guessed with the rule that made ``counts``.
+def tests_of(asked: Question) -> int:
+    """How many bounds `judge` takes from one game, each at the confidence it is given."""
+    return {"pure": 1, "none": 1, "sampled": 2, "mu": 3}[asked.kind]
 
-    With TPR >= a and FPR <= b at this confidence, "at least k of T guesses say 1" has probability at least
-    P(Bin(T, a) >= k) in world 1 and at most P(Bin(T, b) >= k) in world 0; likewise with worlds exchanged. The best
-    k may be chosen afterwards: the limits hold for all k at once. T = 1 is `lower_bound`.
+
+def _finding(
+    asked: Question,
+    quantity: Literal["mu", "epsilon"],
+    one: EpsilonBound | MuBound,
+    composed: float,
+    delta: float = 0.0,
+) -> Finding:
+    return Finding(
+        asked, quantity, one.point, one.low, composed, one.trials, one.ceiling, one.confidence, one.method, delta
+    )
+
+
+def _composed(
+    scores: np.ndarray, bits: np.ndarray, asked: Question, confidence: float, delta: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """`composed_rates` of a rule that a first part of the trials chooses and the rest judges.
+
+    Under full participation a Gaussian's likelihood ratio is linear in the score, so the rule is the score itself in
+    `STEPS` even steps. A sampled release tells something in its tail only: there it is the best of 33 thresholds.
     """
-    fpr, fnr = counts.upper(1 - confidence)
-    k = np.arange(1, releases + 1)
-    best = 0.0
-    for hit, alarm in ((1 - fnr, fpr), (1 - fpr, fnr)):
-        right, wrong = betainc(k, releases - k + 1, hit), betainc(k, releases - k + 1, alarm)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            worth = np.log(np.maximum(right - delta, 0.0)) - np.log(np.maximum(wrong, 1e-300))
-        best = max(best, float(np.nanmax(worth)))
-    return best
+    cut = len(scores) // (3 if asked.kind == "sampled" else 10)
+    first, ones, rest = scores[:cut], bits[:cut], scores[cut:]
+    low, high = np.quantile(first[~ones], 0.01), np.quantile(first[ones], 0.99)
+    rules = [np.linspace(low, high, max(1, min(STEPS, MOST_TERMS // asked.releases)) + 2)[1:-1]]
+    if asked.kind == "sampled":
+        rules = [np.array([t]) for t in np.quantile(first[ones], np.linspace(0.02, 0.98, 33))]
+
+    def rates(edges: np.ndarray, values: np.ndarray, worlds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        steps = np.searchsorted(edges, values, side="right")
+        return composed_rates(steps[~worlds], steps[worlds], len(edges), asked.releases, confidence)
+
+    worth = [epsilon_of_rates(*rates(edges, first, ones), delta).max() for edges in rules]
+    return rates(rules[int(np.argmax(worth))], rest, bits[cut:])
+
+
+def composed_rates(
+    steps0: np.ndarray, steps1: np.ndarray, most: int, releases: int, confidence: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Upper limits of both error rates of T independent releases together, for every threshold on their summed score.
+
+    Each release is scored 0, 1, ..., ``most`` by a rule fixed beforehand; ``steps0`` and ``steps1`` are such scores in
+    both worlds. Exact limits of P(score >= i), alpha / (2 most) each, bound the law of one score from above in world 0
+    and from below in world 1; sums of T keep that order, so T-fold convolutions bound the law of the sum. All
+    thresholds hold at once. Nothing is assumed about the release: where it is Gaussian, little is lost against
+    sqrt(T) mu; where it is not, sqrt(T) mu would claim more than T releases give away.
+    """
+    i, alpha = np.arange(1, most + 1), (1 - confidence) / (2 * most)
+    beyond0, beyond1 = ((steps[:, None] >= i).sum(0) for steps in (steps0, steps1))
+    above = np.minimum.accumulate(upper_rate(beyond0, len(steps0), alpha))
+    below = np.maximum.accumulate(lower_rate(beyond1, len(steps1), alpha)[::-1])[::-1]
+    # Misses as P(T most - sum >= j): small chances are summed, not taken from 1.
+    alarm, miss = _summed(above, releases), _summed(1 - below[::-1], releases)[::-1]
+    alarm, miss = np.minimum(alarm, 1.0), np.minimum(miss, 1.0)
+    kept = np.maximum(alarm, miss) < 1 - 1e-6  # nearer to 1, what is left of it has lost its digits
+    return (alarm[kept], miss[kept]) if kept.any() else (np.ones(1), np.ones(1))
+
+
+def _summed(beyond: np.ndarray, releases: int) -> np.ndarray:
+    """P(sum >= j), j = 1, 2, ..., of independent scores with P(score >= i) = beyond[i - 1]."""
+    if len(beyond) == 1:  # a threshold: binomial
+        j = np.arange(1, releases + 1)
+        return np.asarray(betainc(j, releases - j + 1, beyond[0]))
+    power = -np.diff(np.r_[1.0, beyond, 0.0])
+    together = np.ones(1)
+    while releases:  # sums of products of chances: small ones keep all their digits, which Fourier's way loses
+        together = np.convolve(together, power) if releases % 2 else together
+        releases //= 2
+        power = np.convolve(power, power) if releases else power
+    return np.asarray(np.cumsum(together[::-1])[::-1][1:])
+
+
+STEPS, MOST_TERMS = 17, 20_000
+"""Steps that a score is read in, and the most terms of the sum's law: with very many releases steps are fewer."""
 
 
 def _certain(asked: Question, quantity: Literal["mu", "epsilon"]) -> Finding:

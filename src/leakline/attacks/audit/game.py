@@ -4,9 +4,8 @@
 (a canary in all entries, one in the buffers, a client that drops out), and turns the errors into lower bounds. What is
 certified is ONE release; what the card compares is all of them, so bounds are composed over the rounds:
 
-    mu-GDP     sqrt(T) times one release's mu
     pure       T times one release's epsilon: the product of T equal events
-    other      T releases, each guessed with the same rule; the number of hits is binomial (`composed_epsilon`)
+    other      T releases, each scored by the same rule; the sum's law is convolved (`composed_rates`)
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from leakline.attacks.audit.bounds import Finding, judge, strongest
+from leakline.attacks.audit.bounds import Finding, judge, strongest, tests_of
 from leakline.attacks.audit.channel import Channel, LocalChannel
 from leakline.attacks.audit.crafters import Pair
 from leakline.attacks.audit.distinguishers import learned_ratio, matched_filter, side_score
@@ -124,7 +123,7 @@ class Audit(Attack):
         """Every bound of every game."""
         played = [(g, s) for g, s in zip(guesses, secrets, strict=True) if not isinstance(s, Remark)]
         wanted = [(scores, bits, asked) for scores, (bits, asked) in played]
-        tests = sum(2 if asked.kind == "mu" else 1 for _, _, asked in wanted)
+        tests = sum(tests_of(asked) for _, _, asked in wanted)
         level = 1 - (1 - self.confidence) / max(tests, 1)
         return [f for scores, bits, asked in wanted for f in judge(scores, bits, asked, level, self.delta)]
 

@@ -22,6 +22,7 @@ from leakline.defences import Law
 from leakline.errors import StackError
 from leakline.federation import Federation
 from leakline.leakage.epsilon import ErrorCounts, count_errors, lower_bound, point_epsilon, pool
+from leakline.leakage.ranks import lower_bound_from_scores
 from leakline.mechanisms.sphere import norm_ratio, report_cosines
 from leakline.privacy import Seat
 from leakline.randomness import Stream
@@ -162,14 +163,13 @@ class LdpDistinguish(Attack):
                     yield game.black(pairs[0], 0, many, before, {"clients": n})
                     yield game.inverted(pairs[0], n)
 
-    def guess(self, view: White | Black, hints: Known) -> BoolArray:
-        """A guess for every trial: True for g2."""
+    def guess(self, view: White | Black, hints: Known) -> BoolArray | FloatArray:
+        """A guess for every trial: True for g2; of a mean of several reports a score, so that one may stay silent."""
         if isinstance(view, White):
             if hints.rule == "cosine":
                 return rules.cosine_rule(view.cosines)
             if view.clients > 1:
-                score = rules.mean_ratio(view.cosines, hints.ratios, hints.epsilon, view.clients, hints.size)
-                return np.asarray(score > 0)
+                return rules.mean_ratio(view.cosines, hints.ratios, hints.epsilon, view.clients, hints.size)
             score = rules.report_ratio(view.cosines, hints.ratios, hints.epsilon)
             return _most_telling(score, hints)
         if hints.rule == "sign count":
@@ -179,14 +179,28 @@ class LdpDistinguish(Attack):
         return rules.loss_rule(view.before[0], view.after[0])
 
     def measure(self, guesses: Sequence[Any], secrets: Sequence[Any]) -> list[Reading]:
-        """For each line of a figure: mean of eq. (3), and the bound of the pooled counts."""
-        counts: dict[str, list[ErrorCounts]] = {}
+        """For each line of a figure: mean of eq. (3), and the bound of the pooled counts, or of scores at all ranks."""
+        blocks: dict[str, list[tuple[Any, BoolArray]]] = {}
         labels: dict[str, Label] = {}
         for guess, (bits, label) in zip(guesses, secrets, strict=True):
             line = rule_of(label.about)
-            counts.setdefault(line, []).append(count_errors(guess, bits))
+            blocks.setdefault(line, []).append((guess, bits))
             labels.setdefault(line, label)
-        return [self._reading(labels[line], found) for line, found in counts.items()]
+        return [
+            self._reading(labels[line], [count_errors(*block) for block in trials])
+            if trials[0][0].dtype == bool
+            else self._scored(labels[line], *(np.concatenate(part) for part in zip(*trials, strict=True)))
+            for line, trials in blocks.items()
+        ]
+
+    def _scored(self, label: Label, scores: FloatArray, bits: BoolArray) -> Reading:
+        rng = np.random.default_rng(len(scores))
+        bound = lower_bound_from_scores(scores[~bits], scores[bits], 0.0, self.confidence, rng=rng)
+        note = f"eq. (3) at the best of all ranks; bound at all of them, ceiling {bound.ceiling:.3g}"
+        return Reading(
+            "estimated-epsilon", bound.point, bound.low, n=bound.trials, chance=0.0,
+            about={**label.about, **label.beside, "ceiling": bound.ceiling}, note=note,
+        )  # fmt: skip
 
     def _reading(self, label: Label, counts: list[ErrorCounts]) -> Reading:
         points = [point_epsilon(c) for c in counts]

@@ -15,13 +15,15 @@ from torch import Tensor
 
 from leakline.attacks.audit.channel import released
 from leakline.attacks.audit.crafters import SIZE
+from leakline.attacks.audit.questions import one_release
 from leakline.attacks.audit.workbench import shell
 from leakline.data.base import Client, Data, Task
 from leakline.defences import Defence
 from leakline.federation import Federation, State, federate, keep_none
 from leakline.leakage.epsilon import EpsilonBound
-from leakline.leakage.one_run import one_run_bound
+from leakline.leakage.one_run import one_run_bound, one_run_mu_bound_from_scores
 from leakline.messages import Dropped, Order, Update
+from leakline.privacy import Claim, gdp_epsilon
 from leakline.strategies import fedavg
 from leakline.weights import Entry, Weights
 
@@ -58,7 +60,9 @@ def one_run(
 
     ``canaries`` clients each take part with a vector of their own or with nothing. The observer adds up what each
     axis of the published model did, and guesses the ``guesses`` most telling ones (0: a quarter of them): half as
-    present, half as absent. That number is fixed beforehand, as the bound demands.
+    present, half as absent. That number is fixed beforehand, as the bound demands. Where the stack promises mu-GDP
+    and ``guesses`` is 0, the bound is that of the promise's whole trade-off curve (Mahloujifar et al. 2024), with
+    half, a quarter and an eighth of the canaries guessed: if it is above the promise, the promise is broken.
     """
     if canaries < 8:
         raise ValueError(f"a single run needs at least 8 canaries, not {canaries}")
@@ -81,6 +85,11 @@ def one_run(
     score: Tensor = torch.zeros(canaries)
     for round_ in federate(federation, cohort, keep=keep_none, state=state):
         score = score + (round_.result.vector - round_.sent.vector)
+    claims = [claim for claim in federation.claims().values() if isinstance(claim, Claim)]
+    if claims and not guesses and all(one_release(claim)[0] == "mu" for claim in claims):
+        mu = one_run_mu_bound_from_scores(score.numpy(), bits, confidence)
+        point, low, most = (gdp_epsilon(value, delta) for value in (mu.point, mu.low, mu.ceiling))
+        return EpsilonBound(point, low, confidence, f"{mu.method}, {rounds} rounds", mu.trials, most, delta)
     half = (guesses or canaries // 4) // 2
     order = np.argsort(score.numpy(), kind="stable")
     correct = int(bits[order[-half:]].sum() + (~bits[order[:half]]).sum())

@@ -17,7 +17,6 @@ from leakline.leakage.images import (
     Identification,
     Variant,
     assign,
-    bootstrap_interval,
     iip,
     iip_exact,
     p_value,
@@ -27,6 +26,7 @@ from leakline.leakage.images import (
     rdlv_max,
     rdlv_null,
 )
+from leakline.leakage.interval import clopper_pearson, mean_interval
 from leakline.randomness import Stream
 from leakline.readings import Fact, Reading
 
@@ -105,8 +105,8 @@ def _scored(turns: Sequence[tuple[Reconstruction, TrueImages]]) -> list[Reading 
 
     IIP looks for each reconstruction's nearest image (cosine in an embedding) among all clients' training images and
     the server's public ones. ``iip``: it is one of the client's; ``iip-exact``: it is the very image. ``cosine`` is
-    the mean cosine to the nearest, its chance what public images reach among the others. Intervals are percentile
-    bootstraps over images (1,000 draws, 95 %), where there are several.
+    the mean cosine to the nearest, its chance what public images reach among the others. Intervals are over images
+    (95 %), where there are several: Student's, or exact for shares.
     """
     found: list[Reading | Artefact] = []
     whole = _Whole()
@@ -203,8 +203,7 @@ class _Turn:
     def line(
         self, measure: str, values: Sequence[float], chance: float | None, note: str, about: Mapping[str, Fact]
     ) -> Reading:
-        rng = Stream(0, self.secret.index, self.secret.client, f"gradient-inversion/bootstrap/{measure}").numpy()
-        low, high = _interval(values, rng)
+        low, high = _interval(values)
         return Reading(
             measure, float(np.mean(values)), low, high, len(values), client=self.secret.client,
             round=self.secret.index, chance=chance, about=about, note=note,
@@ -254,14 +253,19 @@ class _Whole:
 
     def _line(self, measure: str, chance: float | None, note: str, about: Mapping[str, Fact] | None = None) -> Reading:
         values = [float(np.mean(v)) for v in self.values[measure].values()]
-        low, high = _interval(values, Stream(0, -1, "all", f"gradient-inversion/bootstrap/{measure}").numpy())
+        low, high = _interval(values)
         return Reading(
             measure, float(np.mean(values)), low, high, len(values), chance=chance, about=about or {}, note=note
         )
 
 
-def _interval(values: Sequence[float], rng: np.random.Generator) -> tuple[float | None, float | None]:
-    return bootstrap_interval(np.asarray(values), rng=rng) if len(values) > 1 else (None, None)
+def _interval(values: Sequence[float]) -> tuple[float | None, float | None]:
+    """Student's, over images; exact where each image is a yes or a no."""
+    if len(values) < 2:
+        return None, None
+    share = set(values) <= {0.0, 1.0}
+    mean = clopper_pearson(round(sum(values)), len(values)) if share else mean_interval(values)
+    return mean.low, mean.high
 
 
 def _took(guess: Reconstruction) -> dict[str, Fact]:

@@ -21,7 +21,7 @@ from leakline.study.store import folder_of
 MOST_OF_A_TURN, MOST, FEWEST = 8, 800, 6
 """Points of one kind in one turn, points in all (the time of t-SNE grows with them), and points that make a picture."""
 MOST_BYTES = 50_000_000
-BAND = "band: 95 % bootstrap interval over images, where there are several"
+BAND = "band: 95 % t-interval over images, where there are several"
 Points = Sequence[tuple[float, Measured | None]]
 
 

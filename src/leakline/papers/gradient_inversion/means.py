@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from leakline.leakage.interval import mean_interval
 from leakline.papers.gradient_inversion.turns import Case, Turn
 from leakline.readings import Reading
 from leakline.results.settings import groups_of
 from leakline.text import number
 
-DRAWS = 1000
 ONE_IMAGE = "one image: no interval"
 
 
@@ -37,9 +37,9 @@ class Measured:
 
 
 def measured(found: Sequence[Turn], measure: str) -> Measured | None:
-    """The mean of a measure over images, every image the same weight, with a percentile bootstrap interval.
+    """The mean of a measure over images, every image the same weight, with Student's interval over sets of images.
 
-    Sets of images are drawn anew, each with all its turns (rounds, seeds), since those are about the same images.
+    A set counts once, with all its turns (rounds, seeds), since those are about the same images.
     Where there is one set only, the interval is the stored one (over the set's images); of several turns the mean of
     the ends, which is at least as wide as the interval of the mean.
     """
@@ -49,7 +49,7 @@ def measured(found: Sequence[Turn], measure: str) -> Measured | None:
     sets = groups_of(kept, lambda turn: turn.cluster)
     values = np.array([np.mean([turn.value(measure) for turn in own]) for own in sets.values()])
     sizes = np.array([max(turn.count for turn in own) for own in sets.values()], dtype=np.float64)
-    low, high = _resampled(values, sizes) if len(sets) > 1 else _ends([turn.readings[measure] for turn in kept])
+    low, high = _student(values, sizes) if len(sets) > 1 else _ends([turn.readings[measure] for turn in kept])
     chances = [(turn.readings[measure].chance, turn.count) for turn in kept]
     known = [(chance, size) for chance, size in chances if chance is not None and math.isfinite(chance)]
     chance = sum(c * n for c, n in known) / sum(n for _, n in known) if known else None
@@ -69,7 +69,7 @@ class Paired:
 def paired(
     ours: Sequence[Turn], theirs: Sequence[Turn], measure: str, same: Callable[[Turn], Any] = lambda turn: turn.place
 ) -> Paired | None:
-    """The mean difference over the images that both have, with a bootstrap interval over them.
+    """The mean difference over the images that both have, with Student's interval over them.
 
     ``same`` tells which two turns belong together.
     """
@@ -84,7 +84,7 @@ def paired(
     if not gaps:
         return None
     values, weights = np.array([np.mean(g) for g in gaps.values()]), np.array([float(sizes[k]) for k in gaps])
-    low, high = _resampled(values, weights) if len(gaps) > 1 else (None, None)
+    low, high = _student(values, weights) if len(gaps) > 1 else (None, None)
     better, trials = int((values > 0).sum()), int((values != 0).sum())
     p = sum(math.comb(trials, k) for k in range(better, trials + 1)) / 2**trials
     return Paired(Measured(float(np.average(values, weights=weights)), low, high, int(weights.sum())), better, p)
@@ -118,12 +118,9 @@ def majority(found: Sequence[Case]) -> float | None:
     return None
 
 
-def _resampled(values: np.ndarray, sizes: np.ndarray) -> tuple[float, float]:
-    """Percentile bootstrap interval of the weighted mean; the same numbers give the same interval."""
-    chosen = np.random.default_rng(0).integers(0, len(values), (DRAWS, len(values)))
-    means = (values[chosen] * sizes[chosen]).sum(1) / sizes[chosen].sum(1)
-    low, high = np.quantile(means, [0.025, 0.975])
-    return float(low), float(high)
+def _student(values: np.ndarray, sizes: np.ndarray) -> tuple[float, float]:
+    mean = mean_interval(values, sizes)
+    return mean.low, mean.high
 
 
 def _ends(readings: Sequence[Reading]) -> tuple[float | None, float | None]:
@@ -138,7 +135,7 @@ def _ends(readings: Sequence[Reading]) -> tuple[float | None, float | None]:
 
 NOT_SAFE = "RDLV at or below 0 is no proof of safety: another attack may do better"
 IMAGES = (
-    "means over images [95 % bootstrap interval, all images of a client drawn together; rather too narrow for few]; "
+    "means over images [95 % t-interval, a client's images counting together]; "
     "n: images; null: the same maximum over decoys that never saw the image; p: against it, which alone shows no leak: "
     "the prior, whose RDLV is 0, may beat decoys too"
 )

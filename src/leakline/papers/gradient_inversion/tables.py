@@ -135,7 +135,7 @@ def differences(results: Results) -> Table:
         "sets of images where ours is more", "p (sign test)",
     )  # fmt: skip
     note = (
-        "paired over the images that both met, 0 if both get as much; intervals: bootstrap over images; p: one-sided, "
+        "paired over the images that both met, 0 if both get as much; intervals: Student's, over images; p: one-sided, "
         "1/2^n at best"
     )
     return Table(f"{OURS} against the others, image by image", columns, tuple(rows), noted(rows, note))
