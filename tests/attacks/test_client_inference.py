@@ -99,7 +99,7 @@ def test_a_planted_leak_is_found_for_certain(tmp_path: Path) -> None:
         for fpr in (0.01, 0.1):
             hits = value(readings, f"tpr at fpr={fpr:g} ({name})")
             assert hits.value == 1
-            assert hits.low == pytest.approx(0.025 ** (1 / 10))  # Clopper-Pearson of 10 out of 10
+            assert hits.low == 0  # ten worlds without the target do not say where a rate of 0.1 begins
 
 
 def test_shuffled_secrets_score_as_chance(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_shuffled_secrets_score_as_chance(tmp_path: Path) -> None:
         inside += area.low <= 0.5 <= area.high
     sd = math.sqrt(17 / (12 * 8 * 8))
     assert np.mean(areas) == pytest.approx(0.5, abs=4 * sd / math.sqrt(len(areas)))
-    assert inside / len(areas) > 0.8  # DeLong on 8 + 8 worlds is a little short of its 95 %
+    assert inside / len(areas) > 0.93
 
 
 def test_two_worlds_without_a_difference_cannot_be_told_apart() -> None:

@@ -272,7 +272,7 @@ def test_a_measurement_above_the_promise_is_loud(root, edit):
     for run in frame[frame["defence"] == "global-dp"]["run"].unique():
         line = {"measure": "epsilon", "value": 900, "low": 800, "n": 50, "by": "audit", "attack": "audit-1"}
         with open(root / "runs" / run / "attacks.jsonl", "a") as file:
-            file.write(json.dumps(line) + "\n")
+            file.write(json.dumps(line | {"about": {"delta": 1e-5}}) + "\n")
     found = {g.defence: g for g in glances(read(root))}
     assert any("BROKEN" in text for text in found["global-dp"].warnings)
     assert "BROKEN" in build_report(read(root)).read_text()
