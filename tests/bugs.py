@@ -90,15 +90,12 @@ class Server(GlobalDP):
     """A noised mean in two steps, either of which a bug overrides."""
 
     def std(self, cohort: Sequence[Receipt], turn: Turn) -> float:
-        n = turn.expected if turn.sampled else len(cohort)
-        return self.noise_multiplier * self.clip / n
+        return self.noise_multiplier * self.clip / self.divided(cohort, turn)
 
     def drawn(self, size: int, turn: Turn) -> Tensor:
         return turn.noise().normal(size)
 
     def publish(self, change: Weights, cohort: Sequence[Receipt], turn: Turn) -> Weights:
-        if turn.sampled:
-            change = change * (len(cohort) / turn.expected)
         noise = self.drawn(change.vector.numel(), turn) * self.std(cohort, turn)
         return change.like((change.vector.double() + noise).float())
 
@@ -147,7 +144,7 @@ class NoClip(GlobalDP):
 class ClipAfterNoise(GaussianRelease):
     def release(self, update, turn):
         noised = add_gaussian(update.delta.vector, self.noise_multiplier * self.clip, turn.noise())
-        return update.with_delta(clip_norm(noised, self.clip))
+        return replace(update, metrics={}).with_delta(clip_norm(noised, self.clip))
 
 
 class NoiseDrawnOnce(Server):
@@ -165,7 +162,8 @@ class WrongNumber(Server):
 class SeededByRound(GaussianRelease):
     def release(self, update, turn):
         noise, std = SeededNoise(turn.stream("noise")), self.noise_multiplier * self.clip
-        return update.with_delta(add_gaussian(clip_norm(update.delta.vector, self.clip), std, noise))
+        kept = clip_norm(update.delta.vector, self.clip)
+        return replace(update, metrics={}).with_delta(add_gaussian(kept, std, noise))
 
 
 class BareBuffers(GlobalDP):
@@ -194,7 +192,7 @@ OLD = {
     "no clip": case("length", NoClip(1.0, 1.0)),
     "clip after noise": case("length", ClipAfterNoise(2.0, 1.0)),
     "noise drawn once": case("memory", NoiseDrawnOnce(1.0, 1.0)),
-    "wrong n after dropout": case("cohort", WrongNumber(1.0, 1.0)),
+    "wrong n after dropout": case("cohort", WrongNumber(1.0, 1.0, denominator="actual")),
     "seeded noise": case("source", SeededByRound(2.0, 1.0), noise="secret"),
     "un-noised buffers": case("geometry", BareBuffers(1.0, 1.0)),
     "wrong delta": case("scale", WrongDelta(2 / gdp_mu(4.0, 0.01), 1.0)),
@@ -325,7 +323,7 @@ class ActualNumber(Server):
     """Under Poisson sampling mean and noise follow those who came."""
 
     def publish(self, change, cohort, turn):
-        return super().publish(change, cohort, replace(turn, sampled=False, expected=max(len(cohort), 1)))
+        return super().publish(change * (turn.expected / max(len(cohort), 1)), cohort, turn)
 
     def std(self, cohort, turn):
         return self.noise_multiplier * self.clip / max(len(cohort), 1)
@@ -522,6 +520,9 @@ class OutliersDropped(Server):
             if norm_of(update.delta.vector) <= 100 * self.clip:
                 turn.memory["kept"] += 1
                 yield update.with_delta(clip_norm(update.delta.vector, self.clip))
+
+    def publish(self, change, cohort, turn):
+        return super().publish(change * (turn.expected / max(turn.memory["kept"], 1)), cohort, turn)
 
     def std(self, cohort, turn):
         return self.noise_multiplier * self.clip / max(turn.memory["kept"], 1)

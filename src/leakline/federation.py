@@ -171,7 +171,7 @@ class Federation(Settings):
             secret = self.noise == "secret"
             draws = SecretNoise().uniform(len(names)).tolist() if secret else rng.random(len(names))
             return [name for name, u in zip(names, draws, strict=True) if u < cohort.participation]
-        chosen = rng.choice(len(names), size=round(self.expected()), replace=False)
+        chosen = rng.choice(len(names), size=min(round(self.expected()), len(names)), replace=False)
         return [names[i] for i in sorted(chosen)]
 
     def claims(self, facts: Sequence[Mapping[str, float]] = ()) -> dict[str, Claim | NoClaim]:

@@ -81,7 +81,8 @@ class Cohort(Settings):
     share of that size ("fixed"). ``on_bad_client``: "drop" goes on without a client whose answer is unusable,
     "stop" ends the run before anything is published. ``min_clients``: fewer usable
     answers end the run. ``secure_aggregation``: "assumed" lets the server's seat see only the sum of a round's updates.
-    No protocol is run for it; the card says that it was assumed.
+    No protocol is run for it; the card says that it was assumed. ``planned``: for how many clients means are
+    planned (0: as many as there are); a client more or less then changes no public number.
     """
 
     sampling: Literal["full", "poisson", "fixed"] = setting("full")
@@ -89,9 +90,11 @@ class Cohort(Settings):
     min_clients: int = setting(1, "study", ge=1)
     on_bad_client: Literal["drop", "stop"] = setting("drop", "study")
     secure_aggregation: Literal["none", "assumed"] = setting("none", quiet=True)
+    planned: int = setting(0, quiet=True, ge=0)
 
     def expected(self, clients: int) -> float:
-        """How many of so many clients a round has on average."""
+        """How many of so many clients (or of those that were planned) a round has on average."""
+        clients = self.planned or clients
         if self.sampling == "fixed":
             return float(max(1, round(clients * self.participation)))
         return float(clients) if self.sampling == "full" else max(1.0, round(clients * self.participation, 9))

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
+import torch
 
 import bugs
-from leakline.attacks.audit import audit, look
+from leakline.attacks.audit import audit, likelihood, look
 from leakline.attacks.audit.law import departures, size_follows
+from leakline.attacks.audit.reach import Canary, Noise
 from leakline.attacks.audit.sampling import cohorts, not_poisson
+from leakline.attacks.audit.session import PublishSession, ReleaseSession
+from leakline.attacks.audit.workbench import small
 from leakline.defences import GaussianRelease
+from leakline.leakage import mu_bound_from_scores
 from leakline.testing import Unfit, check_defence
 
-FAST = ("noise tiled from 4 values", "clip by the squared norm", "truncated at 2 std", "forgotten epochs")
+FAST = (
+    "noise tiled from 4 values", "clip by the squared norm", "truncated at 2 std", "forgotten epochs",
+    "actual poisson batch", "noise forgotten now and then",
+)  # fmt: skip
+EVERYTHING = bugs.OLD | bugs.NAMED | bugs.FURTHER | bugs.SOUND
 
 
 def broken(case: bugs.Case, seed: int = 0) -> list[str]:
@@ -20,8 +33,16 @@ def broken(case: bugs.Case, seed: int = 0) -> list[str]:
 
 
 @pytest.mark.parametrize("name", FAST)
-def test_named_bugs_are_caught(name: str) -> None:
-    assert broken(bugs.NAMED[name])
+def test_planted_bugs_are_caught(name: str) -> None:
+    assert broken(EVERYTHING[name])
+
+
+@pytest.mark.parametrize("name", EVERYTHING)
+def test_every_case_can_be_played(name: str) -> None:
+    """A bug that crashes is no bug that was missed, nor one that was caught."""
+    federation = small(EVERYTHING[name].federation(), most=40, noise="seeded")
+    for session in (ReleaseSession(federation, rounds=2), PublishSession(federation, rounds=2)):
+        assert session.see(torch.ones(2, session.values), 1).shape[0] == 2
 
 
 @pytest.mark.slow
@@ -69,6 +90,59 @@ def test_correlated_noise_is_a_suspicion_only() -> None:
     (departure,) = departures(x)
     assert not departure.certain
     assert "correlated" in departure.text
+
+
+@dataclass(frozen=True)
+class Additive:
+    """A release of 30 values in three rounds: what is sent, of length 1, plus noise of a given law and unit size."""
+
+    law: Callable[[np.random.Generator, tuple[int, int]], np.ndarray]
+    values: int = 30
+    rounds: int = 3
+
+    def see(self, sent: torch.Tensor | None, seed: int, *, quiet: bool = False) -> torch.Tensor:
+        noise = torch.from_numpy(self.law(np.random.default_rng(seed), (self.rounds, self.values)))
+        return noise if sent is None else noise + torch.nn.functional.normalize(sent.double(), dim=1)
+
+
+LAWS: dict[str, tuple[Callable[[np.random.Generator, tuple[int, int]], np.ndarray], bool]] = {
+    "normal": (lambda rng, size: rng.standard_normal(size), False),
+    "laplace": (lambda rng, size: rng.laplace(scale=math.sqrt(0.5), size=size), True),
+    "lattice": (lambda rng, size: np.round(rng.standard_normal(size)), True),
+    "normal behind a public mask": (lambda rng, size: rng.standard_normal(size) * (rng.random(size) < 0.8), False),
+}
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_noise_is_judged_by_its_own_law(name: str) -> None:
+    """One release promises mu = 1. A false alarm has chance 1e-4; Laplace's own mu is sqrt(2), a lattice's infinite."""
+    law, weaker = LAWS[name]
+    session = Additive(law)
+    noise = Noise(np.stack([session.see(None, seed).numpy() for seed in range(600)]), alike=False)
+    canary = Canary("everywhere", None, torch.ones(3, 30))
+    if "mask" in name:  # where no noise is, nothing of the canary is either
+        session = Masked(law)
+    zero, one = likelihood.scores(session, canary, noise, 10**6)
+    bound = mu_bound_from_scores(zero, one, 1 - 1e-4, rng=np.random.default_rng(0))
+    assert (bound.low > math.sqrt(3)) == weaker
+
+
+@dataclass(frozen=True)
+class Masked(Additive):
+    """The same, where a value without noise is not sent at all."""
+
+    def see(self, sent: torch.Tensor | None, seed: int, *, quiet: bool = False) -> torch.Tensor:
+        seen = super().see(sent, seed)
+        return torch.where(super().see(None, seed) == 0, torch.zeros(()), seen)
+
+
+def test_a_release_without_noise_is_seen_by_its_repeating_itself() -> None:
+    bare = Additive(lambda rng, size: rng.standard_normal(size) * (rng.random() < 0.9))
+    silent = Masked(bare.law)
+    canary = Canary("everywhere", None, torch.ones(3, 30))
+    for session, told in ((bare, True), (silent, False), (Additive(LAWS["normal"][0]), False)):
+        noise = Noise(np.stack([session.see(None, seed).numpy() for seed in range(600)]), alike=False)
+        assert (likelihood.bare_sessions(session, canary, noise, 10**6) is not None) == told
 
 
 def test_a_size_that_follows_the_cohort_is_told() -> None:

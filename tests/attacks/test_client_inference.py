@@ -167,6 +167,15 @@ def test_wrecked_models_do_not_break_the_comparison() -> None:
 # --- the worlds --------------------------------------------------------------------------------------------------
 
 
+def test_means_stay_planned_for_as_many_clients_when_the_target_is_not_there() -> None:
+    """Add-remove speaks of a public denominator: a world without the target must not divide by one less."""
+    whole = federation(GlobalDP(2.0, 1.0), strategy=fedavg(weighting="even"))
+    fewer = without(whole, "c2", "removed")
+    assert len(fewer.task.clients) == len(whole.task.clients) - 1
+    assert fewer.expected() == whole.expected() == len(whole.task.clients)
+    assert without(fewer, "c0", "removed").expected() == whole.expected()
+
+
 @pytest.mark.parametrize("absent", ["removed", "replaced"])
 @pytest.mark.parametrize(
     "world",

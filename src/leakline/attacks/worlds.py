@@ -55,11 +55,14 @@ def pairs(lab: Lab, target: str, worlds: int, absent: Absent, rounds: int) -> It
 def without(federation: Federation, target: str, absent: Absent) -> Federation:
     """The same federation without a client; or with one in its place that holds the server's validation data.
 
-    Removing a client also changes how many there are, and with it the noise's size: an attacker who does not know
-    the number learns something that no client-level promise hides. Replacing the client leaves the number alone.
+    The number of clients that means are planned for stays, as in the promise's game. A defence that divides by those
+    who came still tells how many there are, which no client-level promise hides; replacing the client does not.
     """
     others = tuple(c for c in federation.task.clients if c.name != target)
-    if absent == "replaced":
+    cohort = federation.cohort
+    if absent == "removed":
+        cohort = replace(cohort, planned=cohort.planned or len(federation.task.clients))
+    else:
         if federation.task.validation is None:
             raise StudyError(
                 "nothing can take the target's place: the server holds no validation data",
@@ -69,7 +72,7 @@ def without(federation: Federation, target: str, absent: Absent) -> Federation:
         others += (stand_in(target, federation.task.validation),)
     if not others:
         raise StudyError(f"without {target} nobody is left", "client-inference", "use two clients or more")
-    return replace(federation, task=replace(federation.task, clients=others))
+    return replace(federation, task=replace(federation.task, clients=others), cohort=cohort)
 
 
 def stand_in(target: str, validation: Data) -> Client:

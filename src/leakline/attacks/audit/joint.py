@@ -14,24 +14,23 @@ from torch import Tensor
 from leakline.attacks.audit.law import FloatArray
 from leakline.attacks.audit.reach import Canary
 from leakline.attacks.audit.session import Session
-from leakline.leakage.epsilon import ErrorCounts, count_errors
 
 PILOT, JUDGES = 150, 600
 """Sessions of each world that a rule is fitted to, and that judge it."""
 
 
-def play(session: Session, canary: Canary, first: int) -> ErrorCounts:
-    """Errors of the learned rule on fresh sessions; ``first`` numbers their seeds."""
+def play(session: Session, canary: Canary, first: int) -> tuple[FloatArray, FloatArray]:
+    """Scores that the learned rule gives to fresh sessions of both worlds; ``first`` numbers their seeds."""
     seeds = iter(range(first, first + 2 * (PILOT + JUDGES)))
     inputs = (canary.zero, canary.one)
     pilots = [torch.stack([session.see(x, next(seeds)) for _ in range(PILOT)]) for x in inputs]
     rule = _Rule(canary, *pilots)
-    scores = [np.concatenate([rule(session.see(x, next(seeds))[None]) for _ in range(JUDGES)]) for x in inputs]
-    return count_errors(np.concatenate(scores) >= 0, np.repeat([False, True], JUDGES))
+    zero, one = (np.concatenate([rule(session.see(x, next(seeds))[None]) for _ in range(JUDGES)]) for x in inputs)
+    return zero, one
 
 
 class _Rule:
-    """A linear discriminant; scores above 0 say world 1."""
+    """A linear discriminant; the higher a score, the more it says world 1."""
 
     def __init__(self, canary: Canary, zero: Tensor, one: Tensor) -> None:
         self.direction = _direction(canary, zero, one)
@@ -41,11 +40,10 @@ class _Rule:
         a, b = ((f - self.centre) / self.scale for f in both)
         within = (np.cov(a.T) + np.cov(b.T)) / 2
         self.weights = np.linalg.solve(within + 1e-3 * np.eye(len(within)), b.mean(axis=0) - a.mean(axis=0))
-        self.middle = float((a.mean(axis=0) + b.mean(axis=0)) @ self.weights / 2)
 
     def __call__(self, views: Tensor) -> FloatArray:
         given = (self._features(views) - self.centre) / self.scale
-        return np.asarray(given @ self.weights - self.middle)
+        return np.asarray(given @ self.weights)
 
     def _features(self, views: Tensor) -> FloatArray:
         x = views.double()

@@ -61,11 +61,13 @@ class Shift:
     exact: tuple[bool, ...]
 
 
-def shift(session: Session, canary: Canary, seeds: tuple[int, ...] = (1, 2, 3)) -> Shift:
-    """What the canary moves; exact where it is the same under every seed."""
-    rows = np.stack(
-        [(session.see(canary.one, s).double() - session.see(canary.zero, s).double()).numpy() for s in seeds]
-    )
+def shift(session: Session, canary: Canary, seeds: tuple[int, ...] = (1, 2, 3), quiet: bool = False) -> Shift:
+    """What the canary moves; exact where it is the same under every seed. ``quiet``: nobody else sends anything."""
+
+    def seen(sent: Tensor | None, seed: int) -> FloatArray:
+        return np.asarray(session.see(sent, seed, quiet=quiet).double().numpy())
+
+    rows = np.stack([seen(canary.one, s) - seen(canary.zero, s) for s in seeds])
     apart = np.abs(rows - rows[:1]).max(axis=(0, 2))
     size = np.abs(rows).max(axis=(0, 2))
     return Shift(rows.mean(axis=0), tuple((apart <= 1e-3 * size + 1e-12).tolist()))

@@ -200,6 +200,14 @@ class RecordSession:
             rows.append(torch.cat([update.delta.vector for update in updates]))
         return torch.stack(rows)
 
+    def drawn(self, seed: int) -> int:
+        """How many records the batches of the first round held, where noise is seeded and batches are drawn."""
+        federation = reseeded(self.federation, seed)
+        client = federation.task.clients[0]
+        turns = federation.turns_of(client.name, 0, {})
+        steps = federation.stack.batches(len(client.train), federation.plan, turns)
+        return sum(len(rows) for rows in steps or ())
+
     def record(self, across: Tensor, length: float) -> Tensor:
         """A record that is all wrong, and pulls along ``across`` with about ``length``."""
         wrong = self._uphill * max(0.1, 2e-3 * length)

@@ -14,16 +14,17 @@ from typing import Literal
 
 import numpy as np
 import torch
+from scipy import stats
 
-from leakline.attacks.audit import joint
-from leakline.attacks.audit.law import departures, size_follows
+from leakline.attacks.audit import joint, likelihood
+from leakline.attacks.audit.law import LEVEL, FloatArray, departures, size_follows
 from leakline.attacks.audit.reach import Canary, Noise, Reach, reach, rowwise, shift, sizes, steady
 from leakline.attacks.audit.sampling import miscounted
 from leakline.attacks.audit.session import PublishSession, RecordSession, ReleaseSession, Session, steep_bench
 from leakline.attacks.audit.workbench import small
 from leakline.errors import LeaklineError
 from leakline.federation import Federation
-from leakline.leakage.epsilon import lower_bound, mu_bound
+from leakline.leakage import lower_bound_from_scores, mu_bound_from_scores
 from leakline.measures import VERDICT
 from leakline.privacy import Adjacency, Claim, Gaussian, Pure, Seat, Unit, total_mu
 from leakline.readings import Reading
@@ -98,6 +99,7 @@ class _Look:
         bench = small(self.federation, most=VALUES)
         seeded = ReleaseSession(replace(bench, noise="seeded"))
         yield from self._bare_figures(seeded)
+        yield from self._seeded(ReleaseSession(bench))
         noise = _noise(ReleaseSession(bench), REPORTS)
         yield from self._examine(seeded, noise, list(_canaries(seeded, noise, bench.wire, self.claim.adjacency)))
 
@@ -106,6 +108,7 @@ class _Look:
         seeded = replace(bench, noise="seeded")
         parts: Literal["all", "one"] = "one" if self.claim.unit is Unit.SUB_CLIENT else "all"
         session = PublishSession(seeded, parts=parts)
+        yield from self._seeded(PublishSession(bench, parts=parts))
         noise = _noise(PublishSession(bench, parts=parts), SESSIONS)
         yield from self._examine(session, noise, list(_canaries(session, noise, bench.wire, self.claim.adjacency)))
         crowd = len(bench.task.clients)
@@ -136,11 +139,23 @@ class _Look:
         bench = _in_scale(bench)
         look = replace(self, claim=claim)
         seeded = replace(bench, noise="seeded")
+        yield from look._seeded(RecordSession(bench))
         noise = _noise(RecordSession(bench), SESSIONS)
+        if any(isinstance(event, Gaussian) and event.rate < 1 for event in claim.events):
+            yield from look._batch_told(RecordSession(seeded, rounds=1))
         for others in ("short", "long"):
             session = RecordSession(seeded, others=others)
             canaries = list(_records(session))
             yield from look._examine(session, noise, canaries, quiet=others == "long")
+
+    def _batch_told(self, session: RecordSession) -> Iterator[Remark]:
+        """Amplification counts on nobody knowing who was drawn: the noise must not tell how many were."""
+        seeds = range(3 * 10**6, 3 * 10**6 + SESSIONS // 3)
+        energy = [float(session.see(None, seed, quiet=True).double().square().sum()) for seed in seeds]
+        told = stats.spearmanr(energy, [session.drawn(seed) for seed in seeds])
+        if told.pvalue < LEVEL:
+            text = f"the size of the noise tells how many records were drawn (rank correlation {told.statistic:.2f})"
+            yield self._remark("BROKEN", f"{text}, and amplification counts on nobody knowing")
 
     def _pure(self) -> Iterator[Remark]:
         """Reports of a pure mechanism: two inputs of one direction and unlike lengths, judged by a learned rule."""
@@ -162,15 +177,14 @@ class _Look:
         """The law of the noise, then how far each canary reaches."""
         wrong = departures(noise.values)
         noise.alike = not wrong
-        best, leads = Reach(0.0, 0.0, 1, "nothing moved"), []
+        best, farthest, leads = Reach(0.0, 0.0, 1, "nothing moved"), canaries[-1], []
         for canary in canaries:
             rough = reach(shift(session, canary, (1,)), noise)
-            if rough.of_one <= self._mu * MARGIN:
-                best = max(best, rough, key=lambda r: r.of_one)
+            sure = rough if rough.of_one <= self._mu * MARGIN else reach(shift(session, canary), noise)
+            if sure.of_one > best.of_one:
+                best, farthest = sure, canary
+            if sure is rough:
                 continue
-            moved = shift(session, canary)
-            sure = reach(moved, noise)
-            best = max(best, sure, key=lambda r: r.of_one)
             if sure.of_one > self._mu * MARGIN:
                 yield self._remark(
                     "BROKEN",
@@ -183,6 +197,8 @@ class _Look:
             leads.append(canary)
         if leads or not (quiet or all(shift(session, canaries[-1]).exact)):
             yield from self._confirm(session, (leads or canaries)[-1])
+        if wrong and not quiet:
+            yield from self._by_its_own_law(session, noise, [farthest, canaries[-1]])
         for departure in [] if quiet else wrong:
             certain = departure.certain and self._alone
             yield self._remark("BROKEN" if certain else "SUSPECT", departure.text)
@@ -202,20 +218,46 @@ class _Look:
 
     def _confirm(self, session: Session, canary: Canary) -> Iterator[Remark]:
         """Fresh sessions of both worlds, judged by a learned rule."""
+        yield from self._judged(joint.play(session, canary, 10**6), session.rounds, f"canary {canary.name}")
+
+    def _by_its_own_law(self, session: Session, noise: Noise, canaries: list[Canary]) -> Iterator[Remark]:
+        """What noise that departs from its law lets through: releases without any, and its likelihood ratio."""
+        for canary in canaries:
+            if told := likelihood.bare_sessions(session, canary, noise, 2 * 10**6):
+                bare, all_ = told
+                text = f"a release leaves without noise in {bare} of {all_} sessions, and shows canary {canary.name}"
+                yield self._remark("BROKEN", text, math.inf, self._mu)
+                return
+            scores = likelihood.scores(session, canary, noise, 2 * 10**6)
+            yield from self._judged(scores, session.rounds, f"canary {canary.name}, by the noise's own law")
+
+    def _judged(self, scores: tuple[FloatArray, FloatArray], rounds: int, how: str) -> Iterator[Remark]:
+        """Whether scores of fresh sessions of both worlds refute the claim."""
         pure = [e.epsilon for e in self.claim.events if isinstance(e, Pure)]
-        counts = joint.play(session, canary, 10**6)
-        rounds = session.rounds
+        rng = np.random.default_rng(0)  # breaks ties
         if pure:
-            low, promised = lower_bound(counts, 0.0, 1 - ALPHA).low / rounds, sum(pure)
+            low = lower_bound_from_scores(*scores, 0.0, 1 - ALPHA, rng=rng).low / rounds
+            promised = sum(pure)
         else:
-            low, promised = mu_bound(counts, 1 - ALPHA).low / math.sqrt(rounds), self._mu
+            low = mu_bound_from_scores(*scores, 1 - ALPHA, rng=rng).low / math.sqrt(rounds)
+            promised = self._mu
         if low > promised * MARGIN:
             yield self._remark(
                 "BROKEN",
                 f"{'epsilon' if pure else 'mu'} of one release >= {low:.3g}, above the promised {promised:.3g}: "
-                f"{rounds} rounds in a row, canary {canary.name}, {counts.trials} fresh sessions",
+                f"{rounds} rounds in a row, {how}, {sum(map(len, scores))} fresh sessions",
                 low,
                 promised,
+            )
+
+    def _seeded(self, session: ReleaseSession | PublishSession | RecordSession) -> Iterator[Remark]:
+        """Secret noise must not follow from the study's seed."""
+        if session.federation.noise == "seeded":
+            return
+        first, again = (session.see(None, 1, quiet=True) for _ in range(2))
+        if any(torch.equal(a, b) and bool(a.any()) for a, b in zip(first, again, strict=True)):
+            yield self._remark(
+                "BROKEN", "noise follows from the seed, which anybody may know, where it is to be secret"
             )
 
     def _bare_figures(self, session: ReleaseSession) -> Iterator[Remark]:
@@ -234,14 +276,11 @@ def _noise(session: Session, count: int, away: bool = False) -> Noise:
     return Noise(np.stack(seen), alike=False)
 
 
-ABSENT: frozenset[Adjacency] = frozenset()
-"""Adjacencies in whose first world the target is not there at all; in the others it sends zeros and is counted."""
-
-
 def _zero(one: torch.Tensor, adjacency: Adjacency) -> torch.Tensor | None:
+    """The neighbour's input: the opposite, nothing from somebody who is not there (None), or zeros that count."""
     if adjacency is Adjacency.REPLACE_ONE:
         return -one
-    return None if adjacency in ABSENT else torch.zeros_like(one)
+    return None if adjacency is Adjacency.ADD_REMOVE else torch.zeros_like(one)
 
 
 def _canaries(session: Session, noise: Noise, layout: Layout, adjacency: Adjacency) -> Iterator[Canary]:
