@@ -18,6 +18,7 @@ from leakline.report.charts.inline import inline
 from leakline.report.charts.interactive import as_json, plain
 from leakline.report.charts.menu import CHARTS, figures
 from leakline.report.page.build import build_report
+from leakline.report.page.summary import Summary, summary
 from leakline.report.page.words import glances, in_short
 from leakline.results import read
 
@@ -350,3 +351,10 @@ def test_colours_reach_wcag_aa(root):
         for badge in ("none", "vacuous", "weak", "moderate", "strong"):
             assert contrast(colours[badge], colours[f"{badge}-back"]) >= 4.5
     assert len({looks(i) for i in range(36)}) == 36
+
+
+def test_the_first_screen_says_that_choosing_is_not_counted(root):
+    page = build_report(read(root)).read_text()
+    assert "no promise counts that" in page
+    (alone,) = [line for line in summary(read(root)).lines if line.defence == "global-dp"]
+    assert not Summary((alone,), "accuracy", False).choosing  # nothing to choose from

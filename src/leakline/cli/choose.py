@@ -78,6 +78,7 @@ def _advise(ranked: Sequence[Candidate], limits: Sequence[str], missing: int) ->
             lacks = "; ".join(j.missing for j in candidate.judged if j.missing)
             out.print(clean(f"  {candidate.where}: {lacks}"))
     out.print("\nAn attack that failed proves nothing about a better one; only a formal epsilon does.")
+    out.print("Choosing by results on private data is a release of its own, which no epsilon above counts.")
     if missing:
         out.print(f"{missing} things are missing from this study: only finished cells were looked at.")
 

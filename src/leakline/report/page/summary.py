@@ -13,6 +13,8 @@ from leakline.report.page.words import right_at_most, verdict_of
 from leakline.results import Results, Setting
 from leakline.results.settings import Leak, comparable, rebuilt
 
+NO_LIMIT = "no limit"
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -43,6 +45,11 @@ class Summary:
     measure: str
     several: bool
 
+    @property
+    def choosing(self) -> bool:
+        """Whether there is something to pick from, with a promise that picking goes beyond."""
+        return len(self.lines) > 1 and any(line.limit.text != NO_LIMIT for line in self.lines)
+
 
 def summary(results: Results) -> Summary:
     """Every defence with finished runs, in the order of the study."""
@@ -62,7 +69,7 @@ def _limit(settings: Sequence[Setting]) -> Cell:
     best = [min(s.card.leading, key=_epsilon, default=None) for s in settings]
     weakest = max((p for p in best if p is not None), key=_epsilon, default=None)
     if weakest is None or None in best or weakest.epsilon is None or _epsilon(weakest) == math.inf:
-        return Cell("no limit", key="101")
+        return Cell(NO_LIMIT, key="101")
     text = f"{right_at_most(weakest)} of 100 times"
     right = 50 * (1 + (weakest.advantage if weakest.advantage is not None else 1.0))
     return Cell(text, f"epsilon {epsilon_text(weakest.epsilon)}, for one {weakest.unit}", f"{right:.6f}")
