@@ -108,7 +108,7 @@ class Federation(Settings):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(Stream(self.seed, -1, "server", "initial").integer())
             model = self._build()
-        return Bench(model, self.objective.loss, self.engine.device)
+        return Bench(model, self.objective.loss, self.engine.device, self.task.shape)
 
     def _build(self) -> nn.Module:
         if isinstance(self.model, nn.Module):

@@ -6,11 +6,19 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 import tiny
-from leakline.bench.training import Bench, Job, Plan, fits_together, train, train_together
+from leakline.bench.training import (
+    Bench,
+    Job,
+    Plan,
+    fits_together,
+    takes_channels_last,
+    train,
+    train_together,
+)
 from leakline.data.base import Data
 from leakline.models.residual import ResNet
 from leakline.randomness import Stream
@@ -203,3 +211,41 @@ def test_a_narrow_strided_shortcut_is_not_laid_out_channels_last(width):
     job = Job(bench.initial, images, STREAM, 0)
     for _ in range(30):
         assert train(bench, job, Plan(batch=4)).change.vector.isfinite().all()
+
+
+class Flattening(nn.Module):
+    """The three ways in which tutorials leave a convolution behind."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how = how
+        self.features = nn.Sequential(nn.Conv2d(3, 6, 3), nn.ReLU(), nn.MaxPool2d(2))
+        self.head = nn.Linear(6 * 3 * 3, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.features(x)
+        flat = {"view": lambda: x.view(-1, 54), "reshape": lambda: x.reshape(-1, 54), "flatten": lambda: x.flatten(1)}
+        return self.head(flat[self.how]())
+
+
+def test_a_network_that_reads_memory_in_order_keeps_its_layout_and_trains_to_the_same_numbers():
+    data = Data(torch.randn(8, 3, 8, 8, generator=torch.Generator().manual_seed(0)), torch.arange(8) % 4)
+    trained = {}
+    for how in ("view", "reshape", "flatten"):
+        torch.manual_seed(1)
+        bench = Bench(Flattening(how), functional.cross_entropy, shape=(3, 8, 8))
+        assert bench.images == (how != "view")
+        job = Job(bench.initial, data, STREAM, 0)
+        trained[how] = train(bench, job, Plan(epochs=3, batch=4, learning_rate=0.1)).change.vector
+    torch.testing.assert_close(trained["view"], trained["flatten"], rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(trained["reshape"], trained["flatten"])
+
+
+def test_trying_a_layout_leaves_a_network_and_the_generator_alone():
+    network = nn.Sequential(nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.Dropout(), nn.Flatten(), nn.Linear(8 * 4, 2))
+    before = [value.clone() for value in network.state_dict().values()]
+    state = torch.get_rng_state()
+    assert takes_channels_last(network, (1, 4, 4))
+    assert torch.equal(state, torch.get_rng_state())
+    assert all(torch.equal(a, b) for a, b in zip(before, network.state_dict().values(), strict=True))
+    assert takes_channels_last(network, (1, 5, 5))  # it does not take these in any layout

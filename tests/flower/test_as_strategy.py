@@ -122,6 +122,28 @@ def test_the_weights_are_those_of_leaklines_own_loop(name, weighting):
         np.testing.assert_allclose(found[entry.name], values.numpy(), rtol=0, atol=2e-6, err_msg=entry.name)
 
 
+def test_the_noise_is_for_clients_that_count_the_same_unless_one_asks_for_less(caplog):
+    """800 examples beside 70: by examples one client would move the mean by 0.7 C, and noise is for C / 2."""
+    noisy = (GlobalDP(0.5, clip=1.0),)
+    even, default, asked = (
+        on_flower(noisy, mods=[], **w) for w in ({"weighting": "even"}, {}, {"weighting": "examples"})
+    )
+    for name, values in even["arrays"].items():
+        np.testing.assert_array_equal(default["arrays"][name], values)
+    assert any(not np.array_equal(asked["arrays"][n], v) for n, v in even["arrays"].items())
+    assert [r.message for r in caplog.records if "promises nothing" in r.message]
+    local = on_flower((PercentileGaussian(0.5),))["strategy"]
+    assert (default["strategy"].weighting, local.weighting) == ("even", "examples")
+
+
+@pytest.mark.parametrize("name", SERVER_SIDE)
+def test_the_documented_pair_works_for_defences_that_act_at_the_server_alone(name):
+    alone, both = (on_flower(SERVER_SIDE[name], **mods) for mods in ({"mods": []}, {}))
+    assert not any(r["dropped"] for r in both["strategy"].rounds)
+    for key, values in alone["arrays"].items():
+        np.testing.assert_array_equal(both["arrays"][key], values)
+
+
 def exact(client: str, weights: dict[str, np.ndarray], index: int) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     rng = np.random.default_rng([ord(client), index])
     steps = {k: (rng.integers(-64, 64, v.shape) / 1024).astype(np.float32) for k, v in weights.items()}

@@ -112,24 +112,43 @@ class Trained:
     loss: float
 
 
-def takes_channels_last(model: nn.Module) -> bool:
+def takes_channels_last(model: nn.Module, shape: Sequence[int] = ()) -> bool:
     """Whether a network's images are laid out channels-last: a tenth faster on CPUs, much faster on some GPUs.
 
     Not where a strided 1x1 convolution has fewer than 8 input channels: oneDNN's backward pass for AVX2 (torch 2.13)
-    writes beyond its buffers there, and the process dies of it sooner or later.
+    writes beyond its buffers there, and the process dies of it sooner or later. And not where the network means
+    something else by it (``x.view(-1, n)`` behind a convolution): with the ``shape`` of an input that is tried.
+    A network that cannot be tried is taken to do as most do.
     """
     convolutions = [m for m in model.modules() if isinstance(m, nn.Conv2d)]
-    return bool(convolutions) and not any(
+    if not convolutions or any(
         m.kernel_size == (1, 1) and m.stride != (1, 1) and m.in_channels < 8 for m in convolutions
-    )
+    ):
+        return False
+    return len(shape) != 3 or _takes(model, shape, torch.channels_last) or not _takes(model, shape)
+
+
+def _takes(model: nn.Module, shape: Sequence[int], layout: torch.memory_format = torch.contiguous_format) -> bool:
+    """Whether two images of this layout go through a network, which is left as it was."""
+    training = [(layer, layer.training) for layer in model.modules()]
+    x = torch.zeros(2, *shape).contiguous(memory_format=layout)
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            model.eval()(x)
+    except Exception:
+        return False
+    finally:
+        for layer, mode in training:
+            layer.training = mode
+    return True
 
 
 class Bench:
     """A model on a device, ready to be trained from any weights. One per process; it holds no client's data."""
 
-    def __init__(self, model: nn.Module, loss: Loss, device: str = "cpu") -> None:
+    def __init__(self, model: nn.Module, loss: Loss, device: str = "cpu", shape: Sequence[int] = ()) -> None:
         self.device = torch.device(device)
-        self.images = takes_channels_last(model)
+        self.images = takes_channels_last(model, shape)
         self.model = model.to(self.device)
         if self.images:
             self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]

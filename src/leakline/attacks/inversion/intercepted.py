@@ -181,8 +181,9 @@ def _fits(bench: Bench, prior: Tensor) -> None:
         try:
             with torch.no_grad():
                 Twin(bench.model)(prior.expand(2, wanted, *prior.shape[2:]))
-        except RuntimeError:
-            problem = f"the network does not take images of {prior.shape[2]}x{prior.shape[3]}"
+        except RuntimeError as error:
+            reason = str(error).splitlines()[0]
+            problem = f"the network does not take images of {prior.shape[2]}x{prior.shape[3]} ({reason})"
     if problem:
         raise StackError(
             f"the prior has shape {tuple(prior.shape)}: {problem}",

@@ -33,7 +33,7 @@ def as_strategy(
     defences: Sequence[Defence],
     strategy: Strategy,
     *,
-    weighting: Literal["examples", "even"] = "examples",
+    weighting: Literal["examples", "even"] | None = None,
     noise: Literal["secret", "seeded"] = "secret",
     seed: int = 0,
     on_bad_client: Literal["drop", "stop"] = "drop",
@@ -43,8 +43,9 @@ def as_strategy(
 ) -> Defended:
     """The strategy behind leakline's guard, with the server's half of these defences around it.
 
-    ``weighting = "even"`` lets every client count the same, which promises about clients need. ``noise = "seeded"``
-    is for comparisons: whoever knows the seed can subtract it. ``averages``: whether the wrapped strategy returns the
+    ``weighting = "even"`` lets every client count the same. Defences whose noise is for a mean of clients need that,
+    and have it unless you say otherwise; others leave clients the weight of their examples. ``noise = "seeded"`` is
+    for comparisons: whoever knows the seed can subtract it. ``averages``: whether the wrapped strategy returns the
     mean of what it is given (FedAvg and FedProx do; say so of your own), so that noise on its result is noise on the
     mean. Defences that act at clients need ``as_mod`` with the same list there; replies without it are refused.
     """
@@ -58,8 +59,16 @@ def as_strategy(
             "wrap FedAvg or FedProx, say averages=True of a strategy of your own, or let the defence act on the model "
             '(at="model"), which promises nothing with such a strategy',
         )
+    counted = [type(d).__name__ for d in stack.defences if d.denominator]
+    if weighting is None:
+        weighting = "even" if counted else "examples"
     if weighting not in ("examples", "even"):
         raise ValueError(f'weighting must be "examples" or "even": {weighting!r}')
+    if counted and weighting == "examples":
+        logging.getLogger("leakline").warning(
+            "%s promises nothing here: clients count by their examples, its noise is for clients that count the same",
+            counted[0],
+        )
     return Defended(stack, strategy, weighting, noise == "secret", seed, on_bad_client, min_clients, tuple(buffers))
 
 
@@ -67,7 +76,7 @@ class Defended(Around):
     """A strategy with a guard before it and defences around it; ``rounds`` is what happened, one entry a round."""
 
     def __init__(
-        self, stack: Stack, strategy: Strategy, weighting: str = "examples", secret: bool = True,
+        self, stack: Stack, strategy: Strategy, weighting: str, secret: bool = True,
         seed: int = 0, on_bad_client: str = "drop", min_clients: int = 1, buffers: tuple[str, ...] = (),
     ) -> None:  # fmt: skip
         super().__init__(strategy)
@@ -95,7 +104,7 @@ class Defended(Around):
             expected=float(len(self.asked)), values=self.sent.layout.size, facts=self.facts,
         )  # fmt: skip
         notes = stack.brief(self.turns)
-        if self.client_side:
+        if stack.defences:  # a mod wants to know that this side is there, whether or not it has anything to do
             head = {"round": server_round - 1, "stack": stack_key(self.stack), "notes": json.dumps(notes)}
             for message in messages:
                 message.content = RecordDict({**dict(message.content.items()), HEAD: ConfigRecord(head)})
