@@ -20,6 +20,7 @@ from leakline.attacks.inversion.search import Search, searches
 from leakline.attacks.inversion.statistics import Inverse
 from leakline.errors import StudyError
 from leakline.federation import Federation
+from leakline.mechanisms.treatment import Treatment
 from leakline.messages import Keep
 from leakline.privacy import Seat
 from leakline.readings import Reading
@@ -81,12 +82,13 @@ SETTINGS: dict[str, type] = {f.name: part for part in (Terms, Search) for f in f
 
 @dataclass(frozen=True)
 class Start:
-    """What the attacker is told besides its view: a public image to start from, and where it may keep notes."""
+    """What the attacker is told besides its view: public images, what clients do, where to keep notes."""
 
     prior: Tensor
     client: str
     index: int
     wrong: Weights | None = None
+    treatment: Treatment = field(default_factory=Treatment)
     notes: Path | None = None
     says: Callable[[str], None] = lambda line: None
 
@@ -109,6 +111,8 @@ class GradientInversion(Attack):
       statistics  "sent", or "none": the attacker ignores them (a federation under fedbn does not send them at all)
       labels      "restored" from the last layer where that can be; "unknown": searched for
       rate        "known", or "unknown": then updates are matched by cosine
+      defences    "known": the simulated client clips and scales as the stack's clients do, and noise of known law is
+                  allowed for; "unknown": the update is taken as it came
       grey        one channel for networks that take three
     """
 
@@ -123,6 +127,7 @@ class GradientInversion(Attack):
     statistics: Literal["sent", "none"] = "sent"
     labels: Literal["restored", "unknown"] = "restored"
     rate: Literal["known", "unknown"] = "known"
+    defences: Literal["known", "unknown"] = "known"
     grey: bool = True
     most_images: int = 32
     embedding: str = ""
@@ -195,6 +200,11 @@ class GradientInversion(Attack):
             raise _wrong(
                 f"clients train with {federation.plan.optimiser}: only SGD can be simulated", 'optimiser = "sgd"'
             )
+        if self.defences == "known" and (silent := federation.stack.treatment.unknown):
+            raise _wrong(
+                f"it does what the clients do, and {silent[0]} does not say what it does to gradients or updates",
+                'give the defence a `treatment`, or set defences = "unknown": the update is then taken as it came',
+            )
         bench = federation.bench()
         if self.method.terms.statistics and not norm_momenta(bench.model):
             raise _wrong(
@@ -242,9 +252,12 @@ class GradientInversion(Attack):
                     federation.plan_of(update.client), (sent,), ((update,),),
                 )  # fmt: skip
                 notes = lab.notes(f"round-{index:04d}", update.client)
-                hints = Start(prior, update.client, index, wrong, notes, lab.says)
+                hints = Start(prior, update.client, index, wrong, self._treatment(federation), notes, lab.says)
                 secret = scene.truth(federation, update.client, index, prior, self.seed, self.embedding)
                 yield Challenge(view, hints, secret)
+
+    def _treatment(self, federation: Federation) -> Treatment:
+        return federation.stack.treatment if self.defences == "known" else Treatment()
 
     # the attacker's half
 
@@ -275,7 +288,7 @@ class GradientInversion(Attack):
         chosen = self.method
         update = view.updates[0][0]
         sent = view.sent[0] if hints.wrong is None else hints.wrong
-        seen = Intercepted(view.bench, sent, update.delta, view.plan, update.examples, hints.index)
+        seen = Intercepted(view.bench, sent, update.delta, view.plan, update.examples, hints.index, hints.treatment)
         return problem_of(
             seen, hints.prior, chosen.terms, reading=self.reading, labels=chosen.labels,
             statistics=chosen.statistics, rate=1.0 if self.rate == "unknown" else None,

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from leakline.attacks.inversion.canvas import Canvas
-from leakline.attacks.inversion.exposed import exposed
+from leakline.attacks.inversion.crossing import Crossing
+from leakline.attacks.inversion.exposed import exposed, read_factor
 from leakline.attacks.inversion.objective import Evidence, Terms, restore_labels
 from leakline.attacks.inversion.problem import Problem
-from leakline.attacks.inversion.simulate import Recipe
+from leakline.attacks.inversion.simulate import Recipe, simulate
 from leakline.attacks.inversion.statistics import Inverse, inverse, shares
 from leakline.attacks.inversion.twin import Twin
 from leakline.bench.training import Bench, Plan
 from leakline.errors import StackError
+from leakline.mechanisms.treatment import Treatment
 from leakline.weights import Weights
 
 Labels = Literal["restored", "trainable"]
@@ -27,7 +30,8 @@ class Intercepted:
     """What an honest but curious server has of one client's turn: no image, no label, no order of batches.
 
     ``sent`` are the weights that the client started from, ``delta`` the update as it crossed the wire; either may lack
-    entries that stay at the clients, for which the initial model's values are used.
+    entries that stay at the clients, for which the initial model's values are used. ``treatment`` is what the client is
+    known to have done to its gradients and its update.
     """
 
     bench: Bench
@@ -36,6 +40,7 @@ class Intercepted:
     plan: Plan
     examples: int
     index: int = 0
+    treatment: Treatment = field(default_factory=Treatment)
 
 
 def problem_of(
@@ -66,9 +71,14 @@ def problem_of(
     initial = seen.bench.initial
     before = {e.name: seen.sent[e.name] if e.name in seen.sent.layout.slices else v for e, v in initial.layers()}
     parameters = {e.name: before[e.name] for e in initial.layout.entries if not e.buffer}
-    change = audible({e.name: v for e, v in seen.delta.layers() if not e.buffer}, parameters)
-    recipe = Recipe.of(seen.plan, seen.examples, seen.index, rate)
+    each = seen.treatment.examples
+    recipe = Recipe.of(seen.plan, seen.examples, seen.index, rate, math.inf if each is None else each.clip)
     single = len(recipe.steps) == 1 and seen.examples == 1
+    if single and rate is None and (factor := _factor(seen, parameters, recipe)):
+        # Known exactly: divided by it, the update is what it would have been without a clip.
+        seen = replace(seen, delta=seen.delta * (1 / factor), treatment=Treatment(buffers=seen.treatment.buffers))
+        recipe = replace(recipe, clip=math.inf)
+    change = audible({e.name: v for e, v in seen.delta.layers() if not e.buffer}, parameters)
 
     plain = Twin(seen.bench.model)
     momenta = norm_momenta(seen.bench.model)
@@ -79,12 +89,16 @@ def problem_of(
             'use norm = "batch", or the variants "geiping" or "dlg", or statistics = 0',
         )
     steps = len(recipe.steps)
+    sent = {n: (before[f"{n}.running_mean"], before[f"{n}.running_var"]) for n in momenta}
+    travel = seen.delta.layout.slices if seen.treatment.buffers else {}
+    back = {n: pair for n, pair in sent.items() if f"{n}.running_mean" in travel and f"{n}.running_var" in travel}
+    crossing = Crossing(seen.treatment, back, momenta, seen.delta)
     observed: dict[str, tuple[Tensor, Tensor]] = {}
     for name, momentum in momenta.items() if terms.statistics and statistics != "none" else ():
         mean, variance = f"{name}.running_mean", f"{name}.running_var"
         if statistics == "global":
-            observed[name] = (before[mean], before[variance])
-        elif mean in seen.delta.layout.slices and variance in seen.delta.layout.slices:
+            observed[name] = sent[name]
+        elif name in back:
             after = [before[n] + seen.delta[n] for n in (mean, variance)]
             first, second = (
                 inverse(before[n], a, steps, momentum, reading) for n, a in zip((mean, variance), after, strict=True)
@@ -99,19 +113,21 @@ def problem_of(
     channels = int(prior.shape[1]) if prior.shape[1] > 1 else _channels(seen.bench.model)
     if terms.exposed and single:
         _put(plain, parameters)
-        means = {name: mean for name, (mean, _) in observed.items()} if statistics == "client" else {}
+        # After a clip of unknown factor the means are not those of the batch.
+        told = statistics == "client" and not seen.treatment.clips
+        means = {name: mean for name, (mean, _) in observed.items()} if told else {}
         shown = prior.expand(1, channels, *prior.shape[2:])
         inputs = exposed(plain.sites(shown), gradient, parameters, means)
     found = (
-        _labels(plain, seen, prior.expand(1, channels, *prior.shape[2:]), gradient, parameters, recipe)
+        _labels(plain, seen, prior.expand(1, channels, *prior.shape[2:]), gradient, parameters, recipe, crossing)
         if labels == "restored"
         else None
     )
     classes = _classes(parameters, seen.bench.model)
     return Problem(
         Twin(seen.bench.model, watch=inputs), seen.bench.loss, parameters, recipe,
-        Evidence(change, observed, weights, inputs), terms.on(plain.smooth),
-        Canvas(prior, seen.examples, channels), classes, found,
+        Evidence(change, observed, sent, weights, inputs), terms.on(plain.smooth),
+        Canvas(prior, seen.examples, channels), classes, found, crossing,
     )  # fmt: skip
 
 
@@ -145,22 +161,53 @@ def _labels(
     gradient: dict[str, Tensor],
     parameters: dict[str, Tensor],
     recipe: Recipe,
+    crossing: Crossing,
 ) -> Tensor | None:
     """Labels from the last layer's bias where it crossed the wire; None: they must be searched for.
 
     Which labels met in which step is not known. They are dealt out evenly, which is the likeliest after a shuffle.
     """
-    head = [n for n, m in seen.bench.model.named_modules() if isinstance(m, nn.Linear)]
-    bias = gradient.get(f"{head[-1]}.bias") if head else None
+    head = _head(seen.bench.model)
+    bias = gradient.get(f"{head}.bias")
     if bias is None:
         return None
     _put(twin, parameters)
+    shown = prior.expand(max(2, seen.examples), *prior.shape[1:])
     with torch.no_grad():
-        guess = torch.softmax(twin(prior.expand(max(2, seen.examples), *prior.shape[1:])), 1).mean(0)
-    found = restore_labels(bias / _strides(recipe), seen.examples, guess)
+        logits = twin(shown)
+    left = _left(twin, seen, shown[: seen.examples], parameters, recipe, crossing, logits.shape[1])
+    found = restore_labels(bias / (_strides(recipe) * left), seen.examples, torch.softmax(logits, 1).mean(0))
     size = len(recipe.steps[0])
     order = sorted(range(seen.examples), key=lambda i: (i % size, i))
     return torch.empty_like(found).index_put_((torch.tensor(order),), found)
+
+
+def _left(
+    twin: Twin, seen: Intercepted, prior: Tensor, parameters: dict[str, Tensor], recipe: Recipe, crossing: Crossing,
+    classes: int,
+) -> float:  # fmt: skip
+    """How much of the last bias' gradient clips leave, judged by a turn over the prior."""
+    if seen.examples == 1 or not (crossing.treatment.updates or math.isfinite(recipe.clip)):
+        return 1.0
+    y = torch.arange(len(prior)) % classes
+    name = f"{_head(seen.bench.model)}.bias"
+    bare, clipped = (
+        simulate(twin, seen.bench.loss, parameters, prior, y, r, graph=False)
+        for r in (replace(recipe, clip=math.inf), recipe)
+    )
+    return float(crossing(clipped).change[name].norm() / bare.change[name].norm().clamp_min(1e-30)) or 1.0
+
+
+def _factor(seen: Intercepted, parameters: dict[str, Tensor], recipe: Recipe) -> float | None:
+    """What the client multiplied one image's update by, where it clips and the last layer tells; else None."""
+    treatment, head = seen.treatment, _head(seen.bench.model)
+    weight, bias = f"{head}.weight", f"{head}.bias"
+    if not (treatment.updates or math.isfinite(recipe.clip)) or recipe.weight_decay:
+        return None
+    if weight not in seen.delta.layout.slices or bias not in seen.delta.layout.slices:
+        return None
+    gradients = (-seen.delta[name] / recipe.rate for name in (weight, bias))
+    return read_factor(*gradients, parameters[weight], parameters[bias])
 
 
 def _strides(recipe: Recipe) -> float:
@@ -202,6 +249,11 @@ def _channels(model: nn.Module) -> int:
     return 1 if first is None else first.in_channels
 
 
+def _head(model: nn.Module) -> str:
+    """The name of the last dense layer; empty where there is none."""
+    return next((n for n, m in reversed([*model.named_modules()]) if isinstance(m, nn.Linear)), "")
+
+
 def _classes(parameters: dict[str, Tensor], model: nn.Module) -> int:
-    head = [n for n, m in model.named_modules() if isinstance(m, nn.Linear)]
-    return int(parameters[f"{head[-1]}.weight"].shape[0]) if head else 1
+    head = _head(model)
+    return int(parameters[f"{head}.weight"].shape[0]) if head else 1

@@ -63,11 +63,12 @@ class Evidence:
     """What the server holds against a simulation.
 
     ``statistics`` are weighted means of the steps' batch means and unbiased variances, by normalisation layer, with
-    ``shares`` the steps' weights; ``inputs`` are exactly known inputs by layer.
+    ``shares`` the steps' weights and ``before`` what was sent; ``inputs`` are exactly known inputs by layer.
     """
 
     change: Mapping[str, Tensor]
     statistics: Mapping[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    before: Mapping[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
     shares: Sequence[float] = (1.0,)
     inputs: Mapping[str, Tensor] = field(default_factory=dict)
 
@@ -115,6 +116,10 @@ def statistics_distance(made: Simulated, evidence: Evidence) -> Tensor:
     parts = []
     for name, (mean, variance) in evidence.statistics.items():
         got_mean, got_variance = mixed([seen.moments[name] for seen in made.seen], evidence.shares)
+        if made.statistics_factor is not None:  # what was scaled is the change
+            old_mean, old_variance = evidence.before[name]
+            got_mean = old_mean + made.statistics_factor * (got_mean - old_mean)
+            got_variance = old_variance + made.statistics_factor * (got_variance - old_variance)
         # Under noise an observed variance can be zero or less; a floor keeps such a channel from ruling the rest.
         scale = variance.clamp_min(1e-3 * float(variance.clamp_min(0).mean()) + 1e-12)
         spread = (got_variance / scale).clamp_min(1e-6).sqrt() - (variance.clamp_min(0) / scale).sqrt()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from leakline.attacks.inversion.canvas import Canvas
+from leakline.attacks.inversion.crossing import Crossing
 from leakline.attacks.inversion.objective import Evidence, Terms, mismatch
 from leakline.attacks.inversion.simulate import Recipe, Simulated, look, simulate
 from leakline.attacks.inversion.twin import Twin
@@ -37,6 +38,7 @@ class Problem:
     canvas: Canvas
     classes: int
     labels: Tensor | None
+    crossing: Crossing = field(default_factory=Crossing)
 
     @property
     def size(self) -> int:
@@ -67,8 +69,8 @@ class Problem:
         x, y = self.images(unknowns, level), self.targets(unknowns)
         self.twin.soften(beta)
         made: Simulated
-        if terms.update:
-            made = simulate(self.twin, self.loss, self.start, x, y, self.recipe)
+        if terms.update or (terms.statistics and self.crossing.needs_update):
+            made = self.crossing(simulate(self.twin, self.loss, self.start, x, y, self.recipe))
         else:
             made = look(self.twin, self.loss, self.start, x, y, self.recipe)
         drawn = x[:, :1] if self.canvas.shape[1] == 1 else x

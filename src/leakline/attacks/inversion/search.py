@@ -214,7 +214,12 @@ class _Run:
         self.problem, self.how, self.restart, self.path, self.key = problem, how, restart, path, key
         self.point, self.best, self.lowest = start, start, math.inf
         self.level, self.used, self.done, self.seconds = restart % max(1, len(how.levels) - 1), 0, 0, 0.0
-        self.skips = how.late and bool(problem.evidence.inputs) and problem.terms.exposed > 0
+        self.skips = (
+            how.late
+            and bool(problem.evidence.inputs)
+            and problem.terms.exposed > 0
+            and not problem.crossing.needs_update
+        )
         self.optimiser: Lbfgs | Adam = (
             Lbfgs() if how.optimiser == "lbfgs" else Adam(how.rate, how.iterations, how.warm_up, how.signed)
         )
@@ -340,7 +345,8 @@ def _noise(problem: Problem, seed: int, restart: int) -> Tensor:
 def _key(problem: Problem, how: Search, seed: int) -> str:
     """Names a search: its evidence, its settings, its start."""
     digest = hashlib.blake2b(digest_size=12)
-    digest.update(json.dumps([asdict(how), asdict(problem.terms), asdict(problem.recipe), seed]).encode())
+    settings = [asdict(how), asdict(problem.terms), asdict(problem.recipe), repr(problem.crossing.treatment), seed]
+    digest.update(json.dumps(settings).encode())
     for part in (problem.start, problem.evidence.change, problem.evidence.inputs):
         for name, value in part.items():
             digest.update(name.encode() + value.detach().contiguous().numpy().tobytes())
