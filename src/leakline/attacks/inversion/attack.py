@@ -11,6 +11,7 @@ from torch import Tensor
 
 from leakline.attacks.base import Artefact, Attack, Challenge, Lab
 from leakline.attacks.inversion import scene
+from leakline.attacks.inversion.belief import Belief
 from leakline.attacks.inversion.embedding import load
 from leakline.attacks.inversion.intercepted import Intercepted, Labels, norm_momenta, problem_of
 from leakline.attacks.inversion.judge import Reconstruction, Secret, readings
@@ -89,6 +90,7 @@ class Start:
     index: int
     wrong: Weights | None = None
     treatment: Treatment = field(default_factory=Treatment)
+    belief: Belief | None = None
     notes: Path | None = None
     says: Callable[[str], None] = lambda line: None
 
@@ -232,6 +234,8 @@ class GradientInversion(Attack):
         federation = lab.federation
         self.check(federation)
         prior = scene.prior_of(federation, self.prior, self.grey, self.seed)
+        weighs = self.variant == "grad+bn" and self.prior == "public" and self.rate == "known"
+        belief = scene.belief_of(federation, self.grey) if weighs else None
         wrong = scene.other_weights(federation) if self.checkpoint == "wrong" else None
         for index in self.rounds:
             kept = lab.kept(index)
@@ -252,7 +256,7 @@ class GradientInversion(Attack):
                     federation.plan_of(update.client), (sent,), ((update,),),
                 )  # fmt: skip
                 notes = lab.notes(f"round-{index:04d}", update.client)
-                hints = Start(prior, update.client, index, wrong, self._treatment(federation), notes, lab.says)
+                hints = Start(prior, update.client, index, wrong, self._treatment(federation), belief, notes, lab.says)
                 secret = scene.truth(federation, update.client, index, prior, self.seed, self.embedding)
                 yield Challenge(view, hints, secret)
 
@@ -292,6 +296,7 @@ class GradientInversion(Attack):
         return problem_of(
             seen, hints.prior, chosen.terms, reading=self.reading, labels=chosen.labels,
             statistics=chosen.statistics, rate=1.0 if self.rate == "unknown" else None,
+            belief=hints.belief,
         )  # fmt: skip
 
     # the comparison

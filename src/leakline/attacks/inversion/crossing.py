@@ -26,6 +26,10 @@ class Crossing:
     before: Mapping[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
     momenta: Mapping[str, float] = field(default_factory=dict)
     delta: Weights | None = None
+    noise: tuple[float, float] = (0.0, 0.0)
+    """The standard deviation of the noise on parameters and on buffers, as it crossed: see `noise_of`."""
+    statistics: bool = True
+    """Whether running averages count in `surprise`."""
 
     @property
     def sizes(self) -> tuple[int, int]:
@@ -46,14 +50,47 @@ class Crossing:
         trained = [made.change[e.name] for e in self.delta.layout.entries if not e.buffer]
         parameters = torch.stack([v.double().square().sum() for v in trained]).sum()
         buffers = parameters.new_zeros(())
-        for name, (mean, variance) in self.before.items():
-            after = made.running(name, (mean, variance), self.momenta[name])
-            for old, new in zip((mean, variance), after, strict=True):
-                buffers = buffers + (new - old).double().square().sum()
+        for value in self._statistics(made).values():
+            buffers = buffers + value.double().square().sum()
         first, second = self.treatment.factors(parameters, buffers, self.sizes, self.delta.vector)
         return replace(
             made, change={n: first.float() * v for n, v in made.change.items()}, statistics_factor=second.float()
         )
+
+    def surprise(self, made: Simulated, heat: float = 1.0) -> Tensor:
+        """-log p(update | images) of a turn that has crossed, less its constant: sum |simulated - seen|^2 / (2 std^2).
+
+        ``heat`` multiplies std. Where an entry has no noise, a thousandth of its own size stands for it.
+        """
+        assert self.delta is not None
+        simulated = dict(made.change)
+        factor = 1.0 if made.statistics_factor is None else made.statistics_factor
+        if self.statistics:
+            simulated |= {name: factor * value for name, value in self._statistics(made).items()}
+        parts = []
+        for entry, seen in self.delta.layers():
+            if entry.name in simulated:
+                least = 1e-6 * float(seen.square().mean()) + 1e-30
+                variance = heat**2 * max(self.noise[entry.buffer] ** 2, least)
+                parts.append((simulated[entry.name] - seen).square().sum() / (2 * variance))
+        return torch.stack(parts).sum()
+
+    @property
+    def loudness(self) -> float:
+        """The expected share of noise in the parameters' squared length."""
+        if self.delta is None:
+            return 0.0
+        square = sum(float(v.double().square().sum()) for e, v in self.delta.layers() if not e.buffer)
+        return self.noise[0] ** 2 * self.sizes[0] / max(square, 1e-30)
+
+    def _statistics(self, made: Simulated) -> dict[str, Tensor]:
+        """The change of the running averages that travel."""
+        found = {}
+        for name, pair in self.before.items():
+            after = made.running(name, pair, self.momenta[name])
+            for what, old, new in zip(("running_mean", "running_var"), pair, after, strict=True):
+                found[f"{name}.{what}"] = new - old
+        return found
 
 
 def noise_of(treatment: Treatment, delta: Weights, recipe: Recipe) -> tuple[float, float]:

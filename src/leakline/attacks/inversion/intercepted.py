@@ -9,8 +9,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from leakline.attacks.inversion.belief import Belief
 from leakline.attacks.inversion.canvas import Canvas
-from leakline.attacks.inversion.crossing import Crossing
+from leakline.attacks.inversion.crossing import Crossing, noise_of
 from leakline.attacks.inversion.exposed import exposed, read_factor
 from leakline.attacks.inversion.objective import Evidence, Terms, restore_labels
 from leakline.attacks.inversion.problem import Problem
@@ -23,6 +24,11 @@ from leakline.mechanisms.treatment import Treatment
 from leakline.weights import Weights
 
 Labels = Literal["restored", "trainable"]
+LOUD = 0.01
+"""From this share of noise in an update's squared length on it is weighed. Below, it matters less than how fast a
+search gets to fine detail, and a belief's unknowns slow that down."""
+LIKELIEST = Terms(update=0.0, statistics=0.0, exposed=0.0, box=0.0, likelihood=1.0, belief=1.0)
+"""Maximum a posteriori: what an update says and what was believed before, each in nats."""
 
 
 @dataclass(frozen=True)
@@ -52,12 +58,14 @@ def problem_of(
     labels: Labels = "restored",
     rate: float | None = None,
     statistics: Literal["client", "global", "none"] = "client",
+    belief: Belief | None = None,
 ) -> Problem:
     """The inversion of one update as a problem for `search`; ``prior`` is [1, C, H, W] in [0, 1].
 
     ``rate`` replaces the plan's learning rate (an attacker who does not know it guesses, and matches by cosine).
     ``statistics``: the client's own, read off its running averages; the global model's running averages (what
-    DeepInversion matches); or none.
+    DeepInversion matches); or none. ``belief``: what is known of such images; where the update is loud with noise of
+    known law, the likeliest images under both are searched for, in the place of ``terms``.
     """
     if not torch.isfinite(seen.delta.vector).all():
         raise StackError("the update holds NaN or infinite values", "gradient inversion", "drop this client's update")
@@ -74,8 +82,10 @@ def problem_of(
     each = seen.treatment.examples
     recipe = Recipe.of(seen.plan, seen.examples, seen.index, rate, math.inf if each is None else each.clip)
     single = len(recipe.steps) == 1 and seen.examples == 1
+    noise = noise_of(seen.treatment, seen.delta, recipe)
     if single and rate is None and (factor := _factor(seen, parameters, recipe)):
         # Known exactly: divided by it, the update is what it would have been without a clip.
+        noise = (noise[0] / factor, noise[1] / factor)
         seen = replace(seen, delta=seen.delta * (1 / factor), treatment=Treatment(buffers=seen.treatment.buffers))
         recipe = replace(recipe, clip=math.inf)
     change = audible({e.name: v for e, v in seen.delta.layers() if not e.buffer}, parameters)
@@ -92,7 +102,11 @@ def problem_of(
     sent = {n: (before[f"{n}.running_mean"], before[f"{n}.running_var"]) for n in momenta}
     travel = seen.delta.layout.slices if seen.treatment.buffers else {}
     back = {n: pair for n, pair in sent.items() if f"{n}.running_mean" in travel and f"{n}.running_var" in travel}
-    crossing = Crossing(seen.treatment, back, momenta, seen.delta)
+    used = statistics == "client" and terms.statistics > 0
+    crossing = Crossing(seen.treatment, back, momenta, seen.delta, noise, used)
+    weighed = belief if crossing.loudness > LOUD else None
+    if weighed is not None:
+        terms = LIKELIEST
     observed: dict[str, tuple[Tensor, Tensor]] = {}
     for name, momentum in momenta.items() if terms.statistics and statistics != "none" else ():
         mean, variance = f"{name}.running_mean", f"{name}.running_var"
@@ -127,7 +141,7 @@ def problem_of(
     return Problem(
         Twin(seen.bench.model, watch=inputs), seen.bench.loss, parameters, recipe,
         Evidence(change, observed, sent, weights, inputs), terms.on(plain.smooth),
-        Canvas(prior, seen.examples, channels), classes, found, crossing,
+        Canvas(prior, seen.examples, channels, weighed), classes, found, crossing,
     )  # fmt: skip
 
 
@@ -195,14 +209,15 @@ def _left(
         simulate(twin, seen.bench.loss, parameters, prior, y, r, graph=False)
         for r in (replace(recipe, clip=math.inf), recipe)
     )
-    return float(crossing(clipped).change[name].norm() / bare.change[name].norm().clamp_min(1e-30)) or 1.0
+    with torch.no_grad():
+        return float(crossing(clipped).change[name].norm() / bare.change[name].norm().clamp_min(1e-30)) or 1.0
 
 
 def _factor(seen: Intercepted, parameters: dict[str, Tensor], recipe: Recipe) -> float | None:
     """What the client multiplied one image's update by, where it clips and the last layer tells; else None."""
     treatment, head = seen.treatment, _head(seen.bench.model)
     weight, bias = f"{head}.weight", f"{head}.bias"
-    if not (treatment.updates or math.isfinite(recipe.clip)) or recipe.weight_decay:
+    if not (treatment.clips or math.isfinite(recipe.clip)) or recipe.weight_decay:
         return None
     if weight not in seen.delta.layout.slices or bias not in seen.delta.layout.slices:
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Literal
 
 import torch
@@ -34,6 +34,9 @@ class Terms:
     variation   mean absolute difference of neighbouring pixels (total variation, anisotropic)
     energy      mean square of the pixels
     box         mean square of what sticks out of [0, 1]
+    likelihood  -log p(update | images) under noise of known law (`Crossing.surprise`), parameters and statistics
+                together; with ``belief`` at the same weight the images of the lowest sum are the likeliest
+    belief      -log p(images), as far as the attacker's own belief goes (`Belief`)
     """
 
     update: float = 0.1
@@ -45,13 +48,17 @@ class Terms:
     variation: float = 0.0
     energy: float = 0.0
     box: float = 1.0
+    likelihood: float = 0.0
+    belief: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("update", "smooth", "statistics", "exposed", "label", "variation", "energy", "box"):
+        for name in (f.name for f in fields(self) if f.name != "distance"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} must not be negative: {getattr(self, name)}")
-        if not self.update + self.statistics + self.exposed + self.label > 0:
-            raise ValueError("at least one of update, statistics, exposed and label must be positive: nothing to match")
+        if not self.update + self.statistics + self.exposed + self.label + self.likelihood > 0:
+            raise ValueError(
+                "at least one of update, statistics, exposed, label and likelihood must be positive: nothing to match"
+            )
 
     def on(self, smooth: bool) -> Terms:
         """The weights on a network that is smooth, or is not."""
