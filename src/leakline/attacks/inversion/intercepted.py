@@ -13,12 +13,14 @@ from leakline.attacks.inversion.belief import Belief
 from leakline.attacks.inversion.canvas import Canvas
 from leakline.attacks.inversion.crossing import Crossing, noise_of
 from leakline.attacks.inversion.exposed import exposed, read_factor
-from leakline.attacks.inversion.objective import Evidence, Terms, restore_labels
+from leakline.attacks.inversion.labels import candidates, class_means, ranked_counts
+from leakline.attacks.inversion.objective import Evidence, Terms
 from leakline.attacks.inversion.problem import Problem
 from leakline.attacks.inversion.simulate import Recipe, simulate
 from leakline.attacks.inversion.statistics import Inverse, inverse, shares
 from leakline.attacks.inversion.twin import Twin
 from leakline.bench.training import Bench, Plan
+from leakline.data.base import Data
 from leakline.errors import StackError
 from leakline.mechanisms.treatment import Treatment
 from leakline.weights import Weights
@@ -59,6 +61,8 @@ def problem_of(
     rate: float | None = None,
     statistics: Literal["client", "global", "none"] = "client",
     belief: Belief | None = None,
+    public: Data | None = None,
+    deals: int = 1,
 ) -> Problem:
     """The inversion of one update as a problem for `search`; ``prior`` is [1, C, H, W] in [0, 1].
 
@@ -66,6 +70,8 @@ def problem_of(
     ``statistics``: the client's own, read off its running averages; the global model's running averages (what
     DeepInversion matches); or none. ``belief``: what is known of such images; where the update is loud with noise of
     known law, the likeliest images under both are searched for, in the place of ``terms``.
+    ``public``: labelled images to learn the network's predictions by class from; ``deals``: how many ways to have
+    labels, and to deal them out to steps, are kept for `settled` to choose from.
     """
     if not torch.isfinite(seen.delta.vector).all():
         raise StackError("the update holds NaN or infinite values", "gradient inversion", "drop this client's update")
@@ -132,16 +138,16 @@ def problem_of(
         means = {name: mean for name, (mean, _) in observed.items()} if told else {}
         shown = prior.expand(1, channels, *prior.shape[2:])
         inputs = exposed(plain.sites(shown), gradient, parameters, means)
-    found = (
-        _labels(plain, seen, prior.expand(1, channels, *prior.shape[2:]), gradient, parameters, recipe, crossing)
-        if labels == "restored"
-        else None
-    )
+    found = []
+    if labels == "restored":
+        shown = prior.expand(1, channels, *prior.shape[2:])
+        found = _labels(plain, seen, shown, gradient, parameters, recipe, crossing, public, deals)
     classes = _classes(parameters, seen.bench.model)
     return Problem(
         Twin(seen.bench.model, watch=inputs), seen.bench.loss, parameters, recipe,
         Evidence(change, observed, sent, weights, inputs), terms.on(plain.smooth),
-        Canvas(prior, seen.examples, channels, weighed), classes, found, crossing,
+        Canvas(prior, seen.examples, channels, weighed), classes, found[0] if found else None, crossing,
+        tuple(found[1:]),
     )  # fmt: skip
 
 
@@ -176,24 +182,29 @@ def _labels(
     parameters: dict[str, Tensor],
     recipe: Recipe,
     crossing: Crossing,
-) -> Tensor | None:
-    """Labels from the last layer's bias where it crossed the wire; None: they must be searched for.
-
-    Which labels met in which step is not known. They are dealt out evenly, which is the likeliest after a shuffle.
-    """
-    head = _head(seen.bench.model)
-    bias = gradient.get(f"{head}.bias")
+    public: Data | None,
+    most: int,
+) -> list[Tensor]:
+    """Labels from the last layer's bias where it crossed the wire, likeliest first; none: they must be searched for."""
+    bias = gradient.get(f"{_head(seen.bench.model)}.bias")
     if bias is None:
-        return None
+        return []
+    classes, size = len(bias), len(recipe.steps[0])
+    if seen.examples == 1 and crossing.loudness <= LOUD:
+        return [bias.argmin().view(1)]  # the only negative entry, exactly (Zhao et al. 2020)
     _put(twin, parameters)
     shown = prior.expand(max(2, seen.examples), *prior.shape[1:])
-    with torch.no_grad():
-        logits = twin(shown)
-    left = _left(twin, seen, shown[: seen.examples], parameters, recipe, crossing, logits.shape[1])
-    found = restore_labels(bias / (_strides(recipe) * left), seen.examples, torch.softmax(logits, 1).mean(0))
-    size = len(recipe.steps[0])
-    order = sorted(range(seen.examples), key=lambda i: (i % size, i))
-    return torch.empty_like(found).index_put_((torch.tensor(order),), found)
+    if public is not None:
+        means = class_means(twin, public, classes, size, prior.shape[1])
+    else:
+        with torch.no_grad():
+            means = torch.softmax(twin(shown), 1).mean(0).expand(classes, classes)
+    left = _left(twin, seen, shown[: seen.examples], parameters, recipe, crossing, classes)
+    scale = _strides(recipe) * left
+    ranked = ranked_counts(bias / scale, seen.examples, means)
+    # Noise moves the bias, and in several steps so does what the network learns on the way: by an image or so.
+    slack = 3 * crossing.noise[0] / (recipe.rate * scale) + (2 / seen.examples if len(recipe.steps) > 1 else 0.0)
+    return candidates(ranked, recipe.steps, seen.examples, most, slack)
 
 
 def _left(

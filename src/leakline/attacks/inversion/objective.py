@@ -142,23 +142,3 @@ def relative(made: Tensor, wanted: Tensor) -> Tensor:
 def variation(x: Tensor) -> Tensor:
     """Mean absolute difference between neighbours, down and across."""
     return (x[..., 1:, :] - x[..., :-1, :]).abs().mean() + (x[..., :, 1:] - x[..., :, :-1]).abs().mean()
-
-
-def restore_labels(bias: Tensor, images: int, probabilities: Tensor) -> Tensor:
-    """The labels of a batch from the gradient of the last layer's bias, in ascending order [images].
-
-    For the cross-entropy of a softmax  g_b = mean_i(p_i - onehot(y_i)),  so the number of images with label c is
-    N (mean p_c - g_b[c]). With one image the label is the only negative entry, exactly (Zhao et al. 2020); with more
-    the mean of p is the attacker's estimate ``probabilities`` [classes], and counts are rounded by largest remainder.
-    """
-    if images == 1:
-        return bias.argmin().view(1)
-    counts = (images * (probabilities - bias)).clamp_min(0).double()
-    if not counts.sum() > 0:  # noise can leave nothing: then the network's own guess is as good as any
-        counts = probabilities.double()
-    counts = counts * (images / counts.sum())
-    whole = counts.floor().long()
-    missing = images - int(whole.sum())
-    order = (counts - whole).argsort(descending=True)
-    whole[order[:missing]] += 1
-    return torch.repeat_interleave(torch.arange(len(bias)), whole)

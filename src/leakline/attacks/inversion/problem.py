@@ -25,6 +25,8 @@ MATCHING = ("update", "statistics", "exposed", "label", "likelihood")
 class Problem:
     """Everything that a search needs. ``labels`` are classes [N], or None: then they are searched for too.
 
+    ``others`` are further labels that explain as much at first sight: see `search.settled`.
+
     ``classes`` is the number of the network's outputs. Unknown labels are softmax probabilities whose logits follow the
     canvas' unknowns in the vector.
     """
@@ -39,6 +41,7 @@ class Problem:
     classes: int
     labels: Tensor | None
     crossing: Crossing = field(default_factory=Crossing)
+    others: tuple[Tensor, ...] = ()
 
     @property
     def size(self) -> int:
