@@ -95,10 +95,12 @@ def test_predictions_by_class_are_the_means_over_public_images():
 
     x = torch.randn(60, 1, 1, 2, generator=torch.Generator().manual_seed(0))
     public = Data(x, (torch.arange(60) % 2))
-    found = class_means(Reads(), public, 2, 4, 1)
+    found, spread = class_means(Reads(), public, 2, 4, 1)
+    shown = torch.softmax(x.flatten(1), 1)
+    assert spread == pytest.approx(float((shown - found[public.y]).square().sum(1).mean().sqrt()), rel=1e-5)
     for c in (0, 1):
         assert torch.allclose(found[c], torch.softmax(x[c::2].flatten(1), 1).mean(0), atol=1e-6)
-    alone = class_means(Reads(), Data(x, torch.zeros(60, dtype=torch.int64)), 2, 4, 1)
+    alone, _ = class_means(Reads(), Data(x, torch.zeros(60, dtype=torch.int64)), 2, 4, 1)
     assert torch.allclose(alone[1], alone[0])  # nobody of class 1: everybody's mean stands for it
 
 

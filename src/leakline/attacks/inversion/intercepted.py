@@ -194,16 +194,19 @@ def _labels(
         return [bias.argmin().view(1)]  # the only negative entry, exactly (Zhao et al. 2020)
     _put(twin, parameters)
     shown = prior.expand(max(2, seen.examples), *prior.shape[1:])
+    spread = 0.0
     if public is not None:
-        means = class_means(twin, public, classes, size, prior.shape[1])
+        means, spread = class_means(twin, public, classes, size, prior.shape[1])
     else:
         with torch.no_grad():
             means = torch.softmax(twin(shown), 1).mean(0).expand(classes, classes)
     left = _left(twin, seen, shown[: seen.examples], parameters, recipe, crossing, classes)
     scale = _strides(recipe) * left
     ranked = ranked_counts(bias / scale, seen.examples, means)
-    # Noise moves the bias, and in several steps so does what the network learns on the way: by an image or so.
-    slack = 3 * crossing.noise[0] / (recipe.rate * scale) + (2 / seen.examples if len(recipe.steps) > 1 else 0.0)
+    # Noise moves the bias; so does, by an image or so, what the network learns between steps; so do predictions that
+    # differ from their class's mean.
+    slack = 3 * crossing.noise[0] / (recipe.rate * scale) + 2.5 * spread / seen.examples**0.5
+    slack += 2 / seen.examples if len(recipe.steps) > 1 else 0.0
     return candidates(ranked, recipe.steps, seen.examples, most, slack)
 
 

@@ -21,26 +21,35 @@ from itertools import combinations_with_replacement, product
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from leakline.data.base import Data
 
 MOST_COUNTS = 20_000
 """So many ways to have N labels are looked at one by one; beyond, those around the solution of the equations."""
+NEXT = 5
+"""So many counts are candidates at most."""
 
 
-def class_means(network: nn.Module, public: Data, classes: int, size: int, channels: int) -> Tensor:
-    """Q [classes, classes]: the mean prediction for public images of each class, in training mode, in such batches."""
-    total, count = torch.zeros(classes, classes), torch.zeros(classes)
+def class_means(network: nn.Module, public: Data, classes: int, size: int, channels: int) -> tuple[Tensor, float]:
+    """Q [classes, classes], the mean prediction for public images of each class, and how far single ones are from it.
+
+    In training mode, in batches of ``size``. The second is the root mean square of |p_i - Q_c|.
+    """
     order = torch.randperm(len(public), generator=torch.Generator().manual_seed(0))[:512]
     size = max(2, min(size, len(order)))
+    order = order[: len(order) // size * size]
     with torch.no_grad():
-        for rows in order[: len(order) // size * size].view(-1, size):
-            x = public.inputs(rows)
-            shown = torch.softmax(network(x.expand(-1, channels, -1, -1) if x.shape[1] == 1 else x), 1)
-            total.index_add_(0, public.y[rows], shown)
-            count.index_add_(0, public.y[rows], torch.ones(len(rows)))
-    everybody = total.sum(0) / count.sum()
-    return torch.where(count[:, None] > 0, total / count[:, None].clamp_min(1), everybody)
+        shown = torch.cat([_predictions(network, public.inputs(rows), channels) for rows in order.view(-1, size)])
+    y = public.y[order]
+    member = functional.one_hot(y, classes).to(shown.dtype)
+    count = member.sum(0)[:, None]
+    means = torch.where(count > 0, member.T @ shown / count.clamp_min(1), shown.mean(0))
+    return means, float((shown - means[y]).square().sum(1).mean().sqrt())
+
+
+def _predictions(network: nn.Module, x: Tensor, channels: int) -> Tensor:
+    return torch.softmax(network(x.expand(-1, channels, -1, -1) if x.shape[1] == 1 else x), 1)
 
 
 def ranked_counts(bias: Tensor, images: int, means: Tensor) -> list[tuple[float, tuple[int, ...]]]:
@@ -119,11 +128,11 @@ def candidates(
     """At most so many label vectors [images]: the best counts' deals first, then those of the next best counts.
 
     The next best counts are taken in where they are at most twice as far off as the best, off by what half an image
-    makes, or further than the best by no more than ``slack`` (noise, several steps).
+    makes, or further than the best by no more than ``slack``: noise, learning between steps, unequal predictions.
     """
     epoch = _one_epoch(steps)
     best = ranked[0][0]
-    near = [counts for far, counts in ranked[:3] if far <= max(2 * best, 0.5 / images, best + slack)]
+    near = [counts for far, counts in ranked[:NEXT] if far <= max(2 * best, 0.5 / images, best + slack)]
     found: list[Tensor] = []
     for counts in near:
         for way in deals(counts, [len(rows) for rows in epoch]):
