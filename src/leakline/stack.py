@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from leakline.bench.training import Plan
 from leakline.defences import Defence, Law, Loss, Stage, Terms
 from leakline.errors import StackError
+from leakline.mechanisms.treatment import Treatment
 from leakline.messages import Memory, Order, Receipt, Turn, Update
 from leakline.privacy import Claim, NoClaim, Seat
 from leakline.weights import Layout, Weights
@@ -83,6 +84,14 @@ class Stack:
     def law(self) -> Law | None:
         """The law of what a client reports, where one defence alone decides it and it is known in closed form."""
         return self.defences[0].law if len(self.defences) == 1 else None
+
+    @property
+    def treatment(self) -> Treatment:
+        """What all defences do to gradients and updates at a client, as far as an attacker may know."""
+        whole = Treatment()
+        for defence in self.defences:
+            whole = whole.then(defence.treatment)
+        return whole
 
     def sends(self, notes: Mapping[str, float]) -> int:
         """At most how many updates a client sends for an order with these notes."""

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from leakline.bench.training import Bench, Plan
 from leakline.data.base import Task
+from leakline.mechanisms.treatment import Treatment
 from leakline.messages import Order, Receipt, Turn, Update
 from leakline.privacy import Claim, Promise
 from leakline.settings import Cohort
@@ -163,6 +164,16 @@ class Defence:
     def law(self) -> Law | None:
         """The law of a report, where it is known in closed form."""
         return None
+
+    @property
+    def treatment(self) -> Treatment:
+        """What it does to gradients and updates at a client, in terms that an attacker may know.
+
+        Settings are no secrets, only the noise itself is. One that acts there and does not say how is not simulated:
+        attacks that would have to refuse, before anything is trained.
+        """
+        silent = {"batches", "gradient", "release"}.isdisjoint(self.hooks)
+        return Treatment() if silent else Treatment(unknown=(type(self).__name__,))
 
     def sends(self, notes: Mapping[str, float]) -> int:
         """At most how many updates a client sends for an order with these notes."""

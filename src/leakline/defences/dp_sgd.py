@@ -15,6 +15,7 @@ from leakline.errors import StackError
 from leakline.mechanisms import add_gaussian
 from leakline.mechanisms.independence import refuse_layers
 from leakline.mechanisms.per_example import clipped_sum, path_of
+from leakline.mechanisms.treatment import Act, Treatment
 from leakline.messages import Turn, Update
 from leakline.privacy import Adjacency, Claim, Gaussian, NoClaim, Seat, Unit
 
@@ -60,6 +61,13 @@ class DpSgd(Defence):
     def loudness(self) -> float:
         """The noise multiplier."""
         return self.noise_multiplier
+
+    @property
+    def treatment(self) -> Treatment:
+        """A clip for each record, noise on their sum, no buffers; which records Poisson sampling took is not known."""
+        if self.rate:
+            return Treatment(unknown=(f"{type(self).__name__}(rate={self.rate:g})",))
+        return Treatment(Act(self.clip, noise=self.noise_multiplier * self.clip), buffers=False)
 
     def unsampled(self) -> DpSgd:
         """With the batches of the plan."""

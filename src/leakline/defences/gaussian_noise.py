@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from leakline.defences.base import Defence, Terms
 from leakline.mechanisms import add_gaussian
+from leakline.mechanisms.treatment import Act, Treatment
 from leakline.messages import Turn, Update
 from leakline.privacy import NoClaim
 
@@ -33,6 +34,11 @@ class GaussianNoise(Defence):
     def loudness(self) -> float:
         """The standard deviation."""
         return self.std
+
+    @property
+    def treatment(self) -> Treatment:
+        """The noise."""
+        return Treatment(updates=(Act(noise=self.std),))
 
     def release(self, update: Update, turn: Turn) -> Update:
         """Add the noise."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from leakline.defences.base import Defence, Terms, beside_updates, splitter
 from leakline.mechanisms import add_gaussian, clip_norm
+from leakline.mechanisms.treatment import Act, Treatment
 from leakline.messages import Turn, Update
 from leakline.privacy import Adjacency, Claim, Gaussian, NoClaim, Seat, Unit
 
@@ -35,6 +36,11 @@ class GaussianRelease(Defence):
     def loudness(self) -> float:
         """The noise multiplier."""
         return self.noise_multiplier
+
+    @property
+    def treatment(self) -> Treatment:
+        """The clip and the noise."""
+        return Treatment(updates=(Act(self.clip, noise=self.noise_multiplier * self.clip),))
 
     def release(self, update: Update, turn: Turn) -> Update:
         """Clip, then add noise to every entry, buffers included."""

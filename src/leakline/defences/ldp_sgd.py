@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -10,6 +11,7 @@ import torch
 
 from leakline.defences.base import Defence, Law, Promises, Reach, Terms, beside_updates, splitter
 from leakline.mechanisms.sphere import printed_scale, project_ball, sphere_report, unbiased_scale
+from leakline.mechanisms.treatment import Act, Treatment
 from leakline.messages import Receipt, Turn, Update
 from leakline.privacy import Adjacency, Claim, NoClaim, Pure, Seat, Unit
 from leakline.weights import Weights
@@ -55,6 +57,19 @@ class LdpSgd(Defence):
     def law(self) -> Law:
         """A random direction: see `leakline.mechanisms.sphere`."""
         return self
+
+    @property
+    def treatment(self) -> Treatment:
+        """Clip and noise of the same mean and variance; the report's own law tells even less (one side of a plane)."""
+        return Treatment(updates=(Act(self.clip, self.mean_factor, self.std_of),))
+
+    def mean_factor(self, values: int) -> float:
+        """What the mean of reports of so many values is times the clipped update: 1, unless as printed."""
+        return self.scale(values) / unbiased_scale(values, self.clip, self.epsilon)
+
+    def std_of(self, report: torch.Tensor) -> float:
+        """The standard deviation of each value of a report."""
+        return self.scale(report.numel()) / math.sqrt(report.numel())
 
     def release(self, update: Update, turn: Turn) -> Update:
         """Report a scaled random direction in place of the update."""

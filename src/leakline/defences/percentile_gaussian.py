@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Literal
 
 import torch
 
 from leakline.defences.base import Defence, Terms
 from leakline.mechanisms import add_gaussian
+from leakline.mechanisms.treatment import Act, Treatment
 from leakline.messages import Turn, Update
 from leakline.privacy import Claim, NoClaim
 
@@ -41,6 +43,20 @@ class PercentileGaussian(Defence):
     def loudness(self) -> float:
         """Sigma0."""
         return self.sigma0
+
+    @property
+    def treatment(self) -> Treatment:
+        """Noise of a size that shows in what was sent: see `std_seen`."""
+        return Treatment(updates=(Act(noise=self.std_seen, buffers=self.buffers == "in"),))
+
+    def std_seen(self, seen: torch.Tensor) -> float:
+        """The noise's standard deviation as the values that were sent betray it.
+
+        The smaller of two estimates that are both rather too large: sigma0 times the percentile of what was sent,
+        which noise has raised, and the spread of its middle half, where few values of an update are not small.
+        """
+        middle = float(seen.detach().abs().median()) / NormalDist().inv_cdf(0.75)
+        return min(self.sigma0 * percentile_of(seen, self.percentile, self.over), middle)
 
     def release(self, update: Update, turn: Turn) -> Update:
         """Add noise in proportion to the update."""

@@ -89,7 +89,10 @@ def test_the_bill_counts_the_evaluations_that_the_search_makes(attacked, world):
     assert made <= attack.passes(world) / 2.2 + 10
     assert attack.passes(world) / 2.2 <= 2 * made
     assert replace(attack, variant="bn-only").passes(world) == attack.passes(world) / 2.2
-    assert replace(attack, clients=("one", "many")).passes(world) == attack.passes(world) * 13 / 2
+    many = replace(attack, clients=("one", "many"), deals=1)
+    assert many.passes(world) == attack.passes(world) * 13 / 2
+    trials = 12 * 30 + 4 * 90  # twelve ways to have labels, and the best four again
+    assert replace(many, deals=12).passes(world) == pytest.approx(many.passes(world) + 2.2 * 12 * trials)
 
 
 def test_two_workers_read_what_one_reads(attacked, tmp_path):

@@ -12,7 +12,6 @@ from torch.nn import functional
 
 from leakline.attacks.inversion.batchnorm import normalise
 from leakline.attacks.inversion.convolution import convolve
-from leakline.attacks.inversion.objective import restore_labels
 from leakline.attacks.inversion.simulate import Recipe, simulate
 from leakline.attacks.inversion.statistics import biased, inverse, mixed, shares, unbiased
 from leakline.attacks.inversion.twin import Twin
@@ -201,27 +200,3 @@ def test_variances_lose_and_regain_their_correction_and_are_never_negative():
     assert torch.allclose(unbiased(biased(v.clamp_min(0), 5), 5), v.clamp_min(0))
     with pytest.raises(ValueError, match="step"):
         inverse(v, v, 0, 0.1)
-
-
-def test_one_images_label_is_the_negative_entry():
-    for label in range(4):
-        p = torch.softmax(torch.randn(4, generator=torch.Generator().manual_seed(label)), 0)
-        assert restore_labels(p - functional.one_hot(torch.tensor(label), 4), 1, p).tolist() == [label]
-
-
-@settings(max_examples=50, deadline=None)
-@given(some.lists(some.integers(0, 3), min_size=2, max_size=12))
-def test_labels_of_a_batch_are_counted_when_the_mean_output_is_known(labels):
-    y = torch.tensor(labels)
-    p = torch.softmax(torch.randn(len(labels), 4, generator=torch.Generator().manual_seed(0)), 1)
-    bias = (p - functional.one_hot(y, 4)).mean(0)
-    assert restore_labels(bias, len(labels), p.mean(0)).tolist() == sorted(labels)
-
-
-@pytest.mark.parametrize("size", [0.1, 10.0, 1e6])
-def test_noise_on_the_bias_never_changes_how_many_labels_there_are(size):
-    stream = torch.Generator().manual_seed(5)
-    for _ in range(50):
-        bias = size * torch.randn(2, generator=stream)
-        assert len(restore_labels(bias, 8, torch.tensor([0.4, 0.6]))) == 8
-    assert restore_labels(torch.tensor([5.0, 5.0]), 8, torch.tensor([0.25, 0.75])).bincount().tolist() == [2, 6]

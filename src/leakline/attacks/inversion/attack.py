@@ -11,15 +11,19 @@ from torch import Tensor
 
 from leakline.attacks.base import Artefact, Attack, Challenge, Lab
 from leakline.attacks.inversion import scene
+from leakline.attacks.inversion.belief import Belief
 from leakline.attacks.inversion.embedding import load
 from leakline.attacks.inversion.intercepted import Intercepted, Labels, norm_momenta, problem_of
 from leakline.attacks.inversion.judge import Reconstruction, Secret, readings
 from leakline.attacks.inversion.objective import Terms
 from leakline.attacks.inversion.problem import Problem
 from leakline.attacks.inversion.search import Search, searches
+from leakline.attacks.inversion.settle import most_trials, settled
 from leakline.attacks.inversion.statistics import Inverse
+from leakline.data.base import Data
 from leakline.errors import StudyError
 from leakline.federation import Federation
+from leakline.mechanisms.treatment import Treatment
 from leakline.messages import Keep
 from leakline.privacy import Seat
 from leakline.readings import Reading
@@ -81,12 +85,15 @@ SETTINGS: dict[str, type] = {f.name: part for part in (Terms, Search) for f in f
 
 @dataclass(frozen=True)
 class Start:
-    """What the attacker is told besides its view: a public image to start from, and where it may keep notes."""
+    """What the attacker is told besides its view: public images, what clients do, where to keep notes."""
 
     prior: Tensor
     client: str
     index: int
     wrong: Weights | None = None
+    treatment: Treatment = field(default_factory=Treatment)
+    belief: Belief | None = None
+    public: Data | None = None
     notes: Path | None = None
     says: Callable[[str], None] = lambda line: None
 
@@ -97,7 +104,8 @@ class GradientInversion(Attack):
 
     ``variant`` names settings of the engine (see `VARIANTS`); ``iterations`` and ``restarts`` override theirs (0: as
     they are). ``rounds`` are attacked, for ``clients`` (all, if none are named) whose images are not more
-    than ``most_images``. ``reading``: the exact K-step inverse of running averages, or the paper's one-step formula.
+    than ``most_images``; of the ways to have labels and to deal them out to steps at most ``deals`` are tried.
+    ``reading``: the exact K-step inverse of running averages, or the paper's one-step formula.
     ``embedding``: weights (safetensors) of the network that looks for reconstructions among all images; without them
     one is trained on the server's public images. ``settings`` stand in the place of the variant's by name: any field
     of `Terms` or `Search`.
@@ -109,6 +117,8 @@ class GradientInversion(Attack):
       statistics  "sent", or "none": the attacker ignores them (a federation under fedbn does not send them at all)
       labels      "restored" from the last layer where that can be; "unknown": searched for
       rate        "known", or "unknown": then updates are matched by cosine
+      defences    "known": the simulated client clips and scales as the stack's clients do, and noise of known law is
+                  allowed for; "unknown": the update is taken as it came
       grey        one channel for networks that take three
     """
 
@@ -123,8 +133,10 @@ class GradientInversion(Attack):
     statistics: Literal["sent", "none"] = "sent"
     labels: Literal["restored", "unknown"] = "restored"
     rate: Literal["known", "unknown"] = "known"
+    defences: Literal["known", "unknown"] = "known"
     grey: bool = True
     most_images: int = 32
+    deals: int = 12
     embedding: str = ""
     seed: int = 0
     settings: Mapping[str, bool | int | float | str | tuple[float, ...]] = field(default_factory=dict, hash=False)
@@ -137,8 +149,8 @@ class GradientInversion(Attack):
             object.__setattr__(self, name, tuple(getattr(self, name)))  # a study file gives lists
         if not self.rounds or any(index < 0 for index in self.rounds):
             raise ValueError(f"rounds must be one or more, from 0 on: {self.rounds}")
-        if self.iterations < 0 or self.restarts < 0 or self.most_images < 1:
-            raise ValueError(f"iterations and restarts of 0 or more, most_images of 1 or more: {self}")
+        if self.iterations < 0 or self.restarts < 0 or min(self.most_images, self.deals) < 1:
+            raise ValueError(f"iterations and restarts of 0 or more, most_images and deals of 1 or more: {self}")
         if unknown := self.settings.keys() - SETTINGS.keys():
             raise ValueError(f"there is no setting {min(unknown)!r}; there are: {', '.join(sorted(SETTINGS))}")
 
@@ -195,6 +207,11 @@ class GradientInversion(Attack):
             raise _wrong(
                 f"clients train with {federation.plan.optimiser}: only SGD can be simulated", 'optimiser = "sgd"'
             )
+        if self.defences == "known" and (silent := federation.stack.treatment.unknown):
+            raise _wrong(
+                f"it does what the clients do, and {silent[0]} does not say what it does to gradients or updates",
+                'give the defence a `treatment`, or set defences = "unknown": the update is then taken as it came',
+            )
         bench = federation.bench()
         if self.method.terms.statistics and not norm_momenta(bench.model):
             raise _wrong(
@@ -211,7 +228,9 @@ class GradientInversion(Attack):
         # An evaluation that matches updates takes 6.6 forward passes (benchmarks), any other and a training step three.
         each = 2.2 if self.method.terms.update else 1.0
         how = self.method.search
-        return each * len(self.rounds) * images * federation.plan.epochs * how.restarts * how.iterations
+        several = sum(n for name in self._targets(federation) if (n := len(federation.clients[name].train)) > 1)
+        searched = images * how.restarts * how.iterations + several * most_trials(self.deals)
+        return each * len(self.rounds) * federation.plan.epochs * searched
 
     def _targets(self, federation: Federation) -> tuple[str, ...]:
         names = self.clients or tuple(federation.clients)
@@ -222,6 +241,9 @@ class GradientInversion(Attack):
         federation = lab.federation
         self.check(federation)
         prior = scene.prior_of(federation, self.prior, self.grey, self.seed)
+        weighs = self.variant == "grad+bn" and self.prior == "public" and self.rate == "known"
+        belief = scene.belief_of(federation, self.grey) if weighs else None
+        shown = scene.public(federation) if self.prior == "public" else None
         wrong = scene.other_weights(federation) if self.checkpoint == "wrong" else None
         for index in self.rounds:
             kept = lab.kept(index)
@@ -242,9 +264,14 @@ class GradientInversion(Attack):
                     federation.plan_of(update.client), (sent,), ((update,),),
                 )  # fmt: skip
                 notes = lab.notes(f"round-{index:04d}", update.client)
-                hints = Start(prior, update.client, index, wrong, notes, lab.says)
+                hints = Start(
+                    prior, update.client, index, wrong, self._treatment(federation), belief, shown, notes, lab.says
+                )
                 secret = scene.truth(federation, update.client, index, prior, self.seed, self.embedding)
                 yield Challenge(view, hints, secret)
+
+    def _treatment(self, federation: Federation) -> Treatment:
+        return federation.stack.treatment if self.defences == "known" else Treatment()
 
     # the attacker's half
 
@@ -259,7 +286,9 @@ class GradientInversion(Attack):
         if not questions:
             return []
         told = [hints for _, hints in questions]
-        problems = [self._problem(*question) for question in questions]
+        problems = settled(
+            [self._problem(*question) for question in questions], self.method.search, seed=self.seed, workers=workers
+        )
         found = searches(
             problems, self.method.search, seed=self.seed, workers=workers, checkpoints=[hints.notes for hints in told],
             progress=lambda i, standing: told[i].says(f"{self.variant} of {told[i].client}: {standing.line()}"),
@@ -275,10 +304,11 @@ class GradientInversion(Attack):
         chosen = self.method
         update = view.updates[0][0]
         sent = view.sent[0] if hints.wrong is None else hints.wrong
-        seen = Intercepted(view.bench, sent, update.delta, view.plan, update.examples, hints.index)
+        seen = Intercepted(view.bench, sent, update.delta, view.plan, update.examples, hints.index, hints.treatment)
         return problem_of(
             seen, hints.prior, chosen.terms, reading=self.reading, labels=chosen.labels,
             statistics=chosen.statistics, rate=1.0 if self.rate == "unknown" else None,
+            belief=hints.belief, public=hints.public, deals=self.deals,
         )  # fmt: skip
 
     # the comparison

@@ -15,17 +15,21 @@ from math import prod
 import torch
 from torch import Tensor
 
+from leakline.attacks.inversion.belief import Belief
+
 
 @dataclass(frozen=True)
 class Canvas:
     """``count`` images around ``start`` [1 or count, C, H, W]; ``channels`` of the network.
 
-    A grey canvas has one channel, repeated for a network that takes three.
+    A grey canvas has one channel, repeated for a network that takes three. With a ``belief`` the unknowns are standard
+    normal ones of its own, and there are no levels.
     """
 
     start: Tensor
     count: int
     channels: int
+    belief: Belief | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -35,7 +39,7 @@ class Canvas:
     @property
     def size(self) -> int:
         """Number of unknowns."""
-        return prod(self.shape)
+        return prod(self.shape) if self.belief is None else self.count * self.belief.size
 
     @cached_property
     def frequency(self) -> Tensor:
@@ -55,5 +59,8 @@ class Canvas:
 
     def draw(self, unknowns: Tensor, level: float = 1.0) -> Tensor:
         """The images [count, channels, H, W]."""
-        images = self.start + self.change(unknowns, level)
+        if self.belief is None:
+            images = self.start + self.change(unknowns, level)
+        else:
+            images = self.belief.draw(unknowns.view(self.count, -1))
         return images.expand(-1, self.channels, -1, -1) if self.shape[1] != self.channels else images

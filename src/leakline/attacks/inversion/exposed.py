@@ -40,6 +40,24 @@ def dense_input(weight: Tensor, bias: Tensor) -> Tensor | None:
     return None if size == 0 else (weight.double().T @ bias.double()) / size
 
 
+def read_factor(gradient: Tensor, bias: Tensor, weight: Tensor, offset: Tensor) -> float | None:
+    """What one image's gradients were multiplied by (a clip), from those of the last layer under a softmax.
+
+    f = g_W^T g_b / |g_b|^2 is free of any factor, and with it the logits W f + b, their probabilities p and the true
+    g_b = p - onehot(y), y its only negative entry. None where g_W is not g_b f^T: noise, or several images.
+    """
+    f = dense_input(gradient, bias)
+    if f is None or gradient.dim() != 2:
+        return None
+    rest = gradient.double() - bias.double()[:, None] * f
+    if not rest.norm() <= 0.01 * gradient.double().norm():
+        return None
+    true = torch.softmax(weight.double() @ f + offset.double(), 0)
+    true[int(bias.argmin())] -= 1
+    factor = float((bias.double() @ true) / true.square().sum())
+    return factor if factor > 0 and (bias.double() / factor - true).norm() <= 0.01 * true.norm() else None
+
+
 def span(gradient: Tensor, positions: int) -> Tensor | None:
     """An orthonormal basis [rank, columns] of the row space, if a gap shows that the rank is below both sides.
 

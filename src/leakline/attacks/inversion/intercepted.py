@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
+from leakline.attacks.inversion.belief import Belief
 from leakline.attacks.inversion.canvas import Canvas
-from leakline.attacks.inversion.exposed import exposed
-from leakline.attacks.inversion.objective import Evidence, Terms, restore_labels
+from leakline.attacks.inversion.crossing import Crossing, noise_of
+from leakline.attacks.inversion.exposed import exposed, read_factor
+from leakline.attacks.inversion.labels import candidates, class_means, ranked_counts
+from leakline.attacks.inversion.objective import Evidence, Terms
 from leakline.attacks.inversion.problem import Problem
-from leakline.attacks.inversion.simulate import Recipe
+from leakline.attacks.inversion.simulate import Recipe, simulate
 from leakline.attacks.inversion.statistics import Inverse, inverse, shares
 from leakline.attacks.inversion.twin import Twin
 from leakline.bench.training import Bench, Plan
+from leakline.data.base import Data
 from leakline.errors import StackError
+from leakline.mechanisms.treatment import Treatment
 from leakline.weights import Weights
 
 Labels = Literal["restored", "trainable"]
+LOUD = 0.01
+"""From this share of noise in an update's squared length on it is weighed. Below, it matters less than how fast a
+search gets to fine detail, and a belief's unknowns slow that down."""
+LIKELIEST = Terms(update=0.0, statistics=0.0, exposed=0.0, box=0.0, likelihood=1.0, belief=1.0)
+"""Maximum a posteriori: what an update says and what was believed before, each in nats."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +38,8 @@ class Intercepted:
     """What an honest but curious server has of one client's turn: no image, no label, no order of batches.
 
     ``sent`` are the weights that the client started from, ``delta`` the update as it crossed the wire; either may lack
-    entries that stay at the clients, for which the initial model's values are used.
+    entries that stay at the clients, for which the initial model's values are used. ``treatment`` is what the client is
+    known to have done to its gradients and its update.
     """
 
     bench: Bench
@@ -36,6 +48,7 @@ class Intercepted:
     plan: Plan
     examples: int
     index: int = 0
+    treatment: Treatment = field(default_factory=Treatment)
 
 
 def problem_of(
@@ -47,12 +60,18 @@ def problem_of(
     labels: Labels = "restored",
     rate: float | None = None,
     statistics: Literal["client", "global", "none"] = "client",
+    belief: Belief | None = None,
+    public: Data | None = None,
+    deals: int = 1,
 ) -> Problem:
     """The inversion of one update as a problem for `search`; ``prior`` is [1, C, H, W] in [0, 1].
 
     ``rate`` replaces the plan's learning rate (an attacker who does not know it guesses, and matches by cosine).
     ``statistics``: the client's own, read off its running averages; the global model's running averages (what
-    DeepInversion matches); or none.
+    DeepInversion matches); or none. ``belief``: what is known of such images; where the update is loud with noise of
+    known law, the likeliest images under both are searched for, in the place of ``terms``.
+    ``public``: labelled images to learn the network's predictions by class from; ``deals``: how many ways to have
+    labels, and to deal them out to steps, are kept for `settled` to choose from.
     """
     if not torch.isfinite(seen.delta.vector).all():
         raise StackError("the update holds NaN or infinite values", "gradient inversion", "drop this client's update")
@@ -66,9 +85,16 @@ def problem_of(
     initial = seen.bench.initial
     before = {e.name: seen.sent[e.name] if e.name in seen.sent.layout.slices else v for e, v in initial.layers()}
     parameters = {e.name: before[e.name] for e in initial.layout.entries if not e.buffer}
-    change = audible({e.name: v for e, v in seen.delta.layers() if not e.buffer}, parameters)
-    recipe = Recipe.of(seen.plan, seen.examples, seen.index, rate)
+    each = seen.treatment.examples
+    recipe = Recipe.of(seen.plan, seen.examples, seen.index, rate, math.inf if each is None else each.clip)
     single = len(recipe.steps) == 1 and seen.examples == 1
+    noise = noise_of(seen.treatment, seen.delta, recipe)
+    if single and rate is None and (factor := _factor(seen, parameters, recipe)):
+        # Known exactly: divided by it, the update is what it would have been without a clip.
+        noise = (noise[0] / factor, noise[1] / factor)
+        seen = replace(seen, delta=seen.delta * (1 / factor), treatment=Treatment(buffers=seen.treatment.buffers))
+        recipe = replace(recipe, clip=math.inf)
+    change = audible({e.name: v for e, v in seen.delta.layers() if not e.buffer}, parameters)
 
     plain = Twin(seen.bench.model)
     momenta = norm_momenta(seen.bench.model)
@@ -79,12 +105,20 @@ def problem_of(
             'use norm = "batch", or the variants "geiping" or "dlg", or statistics = 0',
         )
     steps = len(recipe.steps)
+    sent = {n: (before[f"{n}.running_mean"], before[f"{n}.running_var"]) for n in momenta}
+    travel = seen.delta.layout.slices if seen.treatment.buffers else {}
+    back = {n: pair for n, pair in sent.items() if f"{n}.running_mean" in travel and f"{n}.running_var" in travel}
+    used = statistics == "client" and terms.statistics > 0
+    crossing = Crossing(seen.treatment, back, momenta, seen.delta, noise, used)
+    weighed = belief if crossing.loudness > LOUD else None
+    if weighed is not None:
+        terms = LIKELIEST
     observed: dict[str, tuple[Tensor, Tensor]] = {}
     for name, momentum in momenta.items() if terms.statistics and statistics != "none" else ():
         mean, variance = f"{name}.running_mean", f"{name}.running_var"
         if statistics == "global":
-            observed[name] = (before[mean], before[variance])
-        elif mean in seen.delta.layout.slices and variance in seen.delta.layout.slices:
+            observed[name] = sent[name]
+        elif name in back:
             after = [before[n] + seen.delta[n] for n in (mean, variance)]
             first, second = (
                 inverse(before[n], a, steps, momentum, reading) for n, a in zip((mean, variance), after, strict=True)
@@ -99,19 +133,21 @@ def problem_of(
     channels = int(prior.shape[1]) if prior.shape[1] > 1 else _channels(seen.bench.model)
     if terms.exposed and single:
         _put(plain, parameters)
-        means = {name: mean for name, (mean, _) in observed.items()} if statistics == "client" else {}
+        # After a clip of unknown factor the means are not those of the batch.
+        told = statistics == "client" and not seen.treatment.clips
+        means = {name: mean for name, (mean, _) in observed.items()} if told else {}
         shown = prior.expand(1, channels, *prior.shape[2:])
         inputs = exposed(plain.sites(shown), gradient, parameters, means)
-    found = (
-        _labels(plain, seen, prior.expand(1, channels, *prior.shape[2:]), gradient, parameters, recipe)
-        if labels == "restored"
-        else None
-    )
+    found = []
+    if labels == "restored":
+        shown = prior.expand(1, channels, *prior.shape[2:])
+        found = _labels(plain, seen, shown, gradient, parameters, recipe, crossing, public, deals)
     classes = _classes(parameters, seen.bench.model)
     return Problem(
         Twin(seen.bench.model, watch=inputs), seen.bench.loss, parameters, recipe,
-        Evidence(change, observed, weights, inputs), terms.on(plain.smooth),
-        Canvas(prior, seen.examples, channels), classes, found,
+        Evidence(change, observed, sent, weights, inputs), terms.on(plain.smooth),
+        Canvas(prior, seen.examples, channels, weighed), classes, found[0] if found else None, crossing,
+        tuple(found[1:]),
     )  # fmt: skip
 
 
@@ -145,22 +181,62 @@ def _labels(
     gradient: dict[str, Tensor],
     parameters: dict[str, Tensor],
     recipe: Recipe,
-) -> Tensor | None:
-    """Labels from the last layer's bias where it crossed the wire; None: they must be searched for.
-
-    Which labels met in which step is not known. They are dealt out evenly, which is the likeliest after a shuffle.
-    """
-    head = [n for n, m in seen.bench.model.named_modules() if isinstance(m, nn.Linear)]
-    bias = gradient.get(f"{head[-1]}.bias") if head else None
+    crossing: Crossing,
+    public: Data | None,
+    most: int,
+) -> list[Tensor]:
+    """Labels from the last layer's bias where it crossed the wire, likeliest first; none: they must be searched for."""
+    bias = gradient.get(f"{_head(seen.bench.model)}.bias")
     if bias is None:
-        return None
+        return []
+    classes, size = len(bias), len(recipe.steps[0])
+    if seen.examples == 1 and crossing.loudness <= LOUD:
+        return [bias.argmin().view(1)]  # the only negative entry, exactly (Zhao et al. 2020)
     _put(twin, parameters)
+    shown = prior.expand(max(2, seen.examples), *prior.shape[1:])
+    spread = 0.0
+    if public is not None:
+        means, spread = class_means(twin, public, classes, size, prior.shape[1])
+    else:
+        with torch.no_grad():
+            means = torch.softmax(twin(shown), 1).mean(0).expand(classes, classes)
+    left = _left(twin, seen, shown[: seen.examples], parameters, recipe, crossing, classes)
+    scale = _strides(recipe) * left
+    ranked = ranked_counts(bias / scale, seen.examples, means)
+    # Noise moves the bias; so does, by an image or so, what the network learns between steps; so do predictions that
+    # differ from their class's mean.
+    slack = 3 * crossing.noise[0] / (recipe.rate * scale) + 2.5 * spread / seen.examples**0.5
+    slack += 2 / seen.examples if len(recipe.steps) > 1 else 0.0
+    return candidates(ranked, recipe.steps, seen.examples, most, slack)
+
+
+def _left(
+    twin: Twin, seen: Intercepted, prior: Tensor, parameters: dict[str, Tensor], recipe: Recipe, crossing: Crossing,
+    classes: int,
+) -> float:  # fmt: skip
+    """How much of the last bias' gradient clips leave, judged by a turn over the prior."""
+    if seen.examples == 1 or not (crossing.treatment.updates or math.isfinite(recipe.clip)):
+        return 1.0
+    y = torch.arange(len(prior)) % classes
+    name = f"{_head(seen.bench.model)}.bias"
+    bare, clipped = (
+        simulate(twin, seen.bench.loss, parameters, prior, y, r, graph=False)
+        for r in (replace(recipe, clip=math.inf), recipe)
+    )
     with torch.no_grad():
-        guess = torch.softmax(twin(prior.expand(max(2, seen.examples), *prior.shape[1:])), 1).mean(0)
-    found = restore_labels(bias / _strides(recipe), seen.examples, guess)
-    size = len(recipe.steps[0])
-    order = sorted(range(seen.examples), key=lambda i: (i % size, i))
-    return torch.empty_like(found).index_put_((torch.tensor(order),), found)
+        return float(crossing(clipped).change[name].norm() / bare.change[name].norm().clamp_min(1e-30)) or 1.0
+
+
+def _factor(seen: Intercepted, parameters: dict[str, Tensor], recipe: Recipe) -> float | None:
+    """What the client multiplied one image's update by, where it clips and the last layer tells; else None."""
+    treatment, head = seen.treatment, _head(seen.bench.model)
+    weight, bias = f"{head}.weight", f"{head}.bias"
+    if not (treatment.clips or math.isfinite(recipe.clip)) or recipe.weight_decay:
+        return None
+    if weight not in seen.delta.layout.slices or bias not in seen.delta.layout.slices:
+        return None
+    gradients = (-seen.delta[name] / recipe.rate for name in (weight, bias))
+    return read_factor(*gradients, parameters[weight], parameters[bias])
 
 
 def _strides(recipe: Recipe) -> float:
@@ -203,6 +279,11 @@ def _channels(model: nn.Module) -> int:
     return 1 if first is None else first.in_channels
 
 
+def _head(model: nn.Module) -> str:
+    """The name of the last dense layer; empty where there is none."""
+    return next((n for n, m in reversed([*model.named_modules()]) if isinstance(m, nn.Linear)), "")
+
+
 def _classes(parameters: dict[str, Tensor], model: nn.Module) -> int:
-    head = [n for n, m in model.named_modules() if isinstance(m, nn.Linear)]
-    return int(parameters[f"{head[-1]}.weight"].shape[0]) if head else 1
+    head = _head(model)
+    return int(parameters[f"{head}.weight"].shape[0]) if head else 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Literal
 
 import torch
@@ -34,6 +34,9 @@ class Terms:
     variation   mean absolute difference of neighbouring pixels (total variation, anisotropic)
     energy      mean square of the pixels
     box         mean square of what sticks out of [0, 1]
+    likelihood  -log p(update | images) under noise of known law (`Crossing.surprise`), parameters and statistics
+                together; with ``belief`` at the same weight the images of the lowest sum are the likeliest
+    belief      -log p(images), as far as the attacker's own belief goes (`Belief`)
     """
 
     update: float = 0.1
@@ -45,13 +48,17 @@ class Terms:
     variation: float = 0.0
     energy: float = 0.0
     box: float = 1.0
+    likelihood: float = 0.0
+    belief: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("update", "smooth", "statistics", "exposed", "label", "variation", "energy", "box"):
+        for name in (f.name for f in fields(self) if f.name != "distance"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} must not be negative: {getattr(self, name)}")
-        if not self.update + self.statistics + self.exposed + self.label > 0:
-            raise ValueError("at least one of update, statistics, exposed and label must be positive: nothing to match")
+        if not self.update + self.statistics + self.exposed + self.label + self.likelihood > 0:
+            raise ValueError(
+                "at least one of update, statistics, exposed, label and likelihood must be positive: nothing to match"
+            )
 
     def on(self, smooth: bool) -> Terms:
         """The weights on a network that is smooth, or is not."""
@@ -63,11 +70,12 @@ class Evidence:
     """What the server holds against a simulation.
 
     ``statistics`` are weighted means of the steps' batch means and unbiased variances, by normalisation layer, with
-    ``shares`` the steps' weights; ``inputs`` are exactly known inputs by layer.
+    ``shares`` the steps' weights and ``before`` what was sent; ``inputs`` are exactly known inputs by layer.
     """
 
     change: Mapping[str, Tensor]
     statistics: Mapping[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    before: Mapping[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
     shares: Sequence[float] = (1.0,)
     inputs: Mapping[str, Tensor] = field(default_factory=dict)
 
@@ -115,6 +123,10 @@ def statistics_distance(made: Simulated, evidence: Evidence) -> Tensor:
     parts = []
     for name, (mean, variance) in evidence.statistics.items():
         got_mean, got_variance = mixed([seen.moments[name] for seen in made.seen], evidence.shares)
+        if made.statistics_factor is not None:  # what was scaled is the change
+            old_mean, old_variance = evidence.before[name]
+            got_mean = old_mean + made.statistics_factor * (got_mean - old_mean)
+            got_variance = old_variance + made.statistics_factor * (got_variance - old_variance)
         # Under noise an observed variance can be zero or less; a floor keeps such a channel from ruling the rest.
         scale = variance.clamp_min(1e-3 * float(variance.clamp_min(0).mean()) + 1e-12)
         spread = (got_variance / scale).clamp_min(1e-6).sqrt() - (variance.clamp_min(0) / scale).sqrt()
@@ -130,23 +142,3 @@ def relative(made: Tensor, wanted: Tensor) -> Tensor:
 def variation(x: Tensor) -> Tensor:
     """Mean absolute difference between neighbours, down and across."""
     return (x[..., 1:, :] - x[..., :-1, :]).abs().mean() + (x[..., :, 1:] - x[..., :, :-1]).abs().mean()
-
-
-def restore_labels(bias: Tensor, images: int, probabilities: Tensor) -> Tensor:
-    """The labels of a batch from the gradient of the last layer's bias, in ascending order [images].
-
-    For the cross-entropy of a softmax  g_b = mean_i(p_i - onehot(y_i)),  so the number of images with label c is
-    N (mean p_c - g_b[c]). With one image the label is the only negative entry, exactly (Zhao et al. 2020); with more
-    the mean of p is the attacker's estimate ``probabilities`` [classes], and counts are rounded by largest remainder.
-    """
-    if images == 1:
-        return bias.argmin().view(1)
-    counts = (images * (probabilities - bias)).clamp_min(0).double()
-    if not counts.sum() > 0:  # noise can leave nothing: then the network's own guess is as good as any
-        counts = probabilities.double()
-    counts = counts * (images / counts.sum())
-    whole = counts.floor().long()
-    missing = images - int(whole.sum())
-    order = (counts - whole).argsort(descending=True)
-    whole[order[:missing]] += 1
-    return torch.repeat_interleave(torch.arange(len(bias)), whole)

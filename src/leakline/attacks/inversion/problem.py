@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from leakline.attacks.inversion.canvas import Canvas
+from leakline.attacks.inversion.crossing import Crossing
 from leakline.attacks.inversion.objective import Evidence, Terms, mismatch
 from leakline.attacks.inversion.simulate import Recipe, Simulated, look, simulate
 from leakline.attacks.inversion.twin import Twin
 from leakline.bench.training import Loss
 from leakline.errors import StackError
 
-MATCHING = ("update", "statistics", "exposed", "label")
+MATCHING = ("update", "statistics", "exposed", "label", "likelihood")
 """The terms that must pull on the image; the others only shape it."""
 
 
 @dataclass(frozen=True)
 class Problem:
     """Everything that a search needs. ``labels`` are classes [N], or None: then they are searched for too.
+
+    ``others`` are further labels that explain as much at first sight: see `search.settled`.
 
     ``classes`` is the number of the network's outputs. Unknown labels are softmax probabilities whose logits follow the
     canvas' unknowns in the vector.
@@ -37,6 +40,8 @@ class Problem:
     canvas: Canvas
     classes: int
     labels: Tensor | None
+    crossing: Crossing = field(default_factory=Crossing)
+    others: tuple[Tensor, ...] = ()
 
     @property
     def size(self) -> int:
@@ -50,6 +55,8 @@ class Problem:
     def finest(self, unknowns: Tensor, level: float) -> Tensor:
         """The unknowns of the last level that stand for the same images as these do at ``level``."""
         pixels, labels = unknowns[: self.canvas.size], unknowns[self.canvas.size :]
+        if self.canvas.belief is not None:
+            return unknowns
         with torch.no_grad():
             return torch.cat([self.canvas.change(pixels, level).flatten(), labels])
 
@@ -67,12 +74,17 @@ class Problem:
         x, y = self.images(unknowns, level), self.targets(unknowns)
         self.twin.soften(beta)
         made: Simulated
-        if terms.update:
-            made = simulate(self.twin, self.loss, self.start, x, y, self.recipe)
+        if terms.update or terms.likelihood or (terms.statistics and self.crossing.needs_update):
+            made = self.crossing(simulate(self.twin, self.loss, self.start, x, y, self.recipe))
         else:
             made = look(self.twin, self.loss, self.start, x, y, self.recipe)
         drawn = x[:, :1] if self.canvas.shape[1] == 1 else x
-        return {n: getattr(terms, n) * v for n, v in mismatch(terms, self.evidence, made, drawn).items()}
+        found = mismatch(terms, self.evidence, made, drawn)
+        if terms.likelihood:
+            found["likelihood"] = self.crossing.surprise(made, 1 / level)
+        if terms.belief:
+            found["belief"] = unknowns[: self.canvas.size].square().sum() / 2
+        return {n: getattr(terms, n) * v for n, v in found.items()}
 
     def evaluate(
         self, unknowns: Tensor, level: float = 1.0, beta: float = math.inf, matched: bool = True

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from leakline.attacks.inversion.belief import FEWEST, Belief, believe
 from leakline.attacks.inversion.embedding import load, trained
 from leakline.attacks.inversion.judge import Secret, TrueImages, UnknownImages
 from leakline.attacks.inversion.lineup import Pool, pool_of
@@ -21,6 +22,8 @@ from leakline.randomness import Stream
 from leakline.weights import Weights
 
 Prior = Literal["public", "wrong", "none", "flat"]
+MOST_PUBLIC = 1000
+"""So many public images teach a belief; their singular values take seconds."""
 DECOYS = 200
 """How many sets of public images the null is made of."""
 
@@ -60,6 +63,12 @@ def prior_of(federation: Federation, kind: Prior, grey: bool, seed: int) -> Tens
         mean += data.inputs(slice(at, at + 256)).double().sum(0, keepdim=True) / len(data)
     image = mean.float()
     return image.mean(1, keepdim=True) if grey else image
+
+
+def belief_of(federation: Federation, grey: bool) -> Belief | None:
+    """What the server's public images teach of others; None where there are too few."""
+    data = public(federation)
+    return None if data is None or len(data) < FEWEST else _belief(_Held(federation.task), grey, MOST_PUBLIC)
 
 
 def other_weights(federation: Federation) -> Weights:
@@ -127,6 +136,14 @@ class _Shared:
 
     print: str
     federation: Federation = field(compare=False)
+
+
+@lru_cache(maxsize=2)
+def _belief(held: _Held, grey: bool, most: int) -> Belief:
+    data = held.task.validation if held.task.validation is not None and len(held.task.validation) else held.task.test
+    assert data is not None  # the caller looked
+    images = data.inputs(slice(0, most))
+    return believe(images.mean(1, keepdim=True) if grey else images)
 
 
 @lru_cache(maxsize=4)

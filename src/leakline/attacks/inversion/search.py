@@ -24,6 +24,8 @@ from leakline.runtimes.forks import FORKABLE, Tells, side_by_side
 
 COARSE_TO_FINE = (0.0625, 0.125, 0.25, 0.5, 1.0)
 """Levels for networks with kinks; a smooth one needs none, and coarse ones would only cost it evaluations."""
+TEMPERED = (1 / 30, 0.1, 1 / 3, 1.0)
+"""Levels where noise of known law is weighed: it is taken to be so many times louder first, which smooths the way."""
 EVERY = 50
 """Evaluations between checkpoints and reports."""
 
@@ -34,7 +36,8 @@ class Search:
 
     ``iterations`` are evaluations of objective and gradient in each restart, line searches included. Half of them are
     shared evenly by all ``levels`` but the last, which has the rest; a level is the share of frequencies that are free.
-    None given: `COARSE_TO_FINE` for a network with kinks (ReLU, max pooling), free pixels at once for a smooth one.
+    Where noise is weighed (``likelihood``) they are `TEMPERED`. None given: `COARSE_TO_FINE` for a network with kinks
+    (ReLU, max pooling), free pixels at once for a smooth one.
     ``soft`` gives each level's slope of the ReLUs' soft step (infinity: exact). A level ends early once the objective
     has not fallen by 0.1 % within ``patience`` iterations.
 
@@ -174,6 +177,8 @@ def searches(
 
 
 def _with_levels(how: Search, problem: Problem) -> Search:
+    if problem.terms.likelihood:
+        return replace(how, levels=TEMPERED, soft=how.soft[-1:])
     return how if how.levels else replace(how, levels=(1.0,) if problem.twin.smooth else COARSE_TO_FINE)
 
 
@@ -214,7 +219,12 @@ class _Run:
         self.problem, self.how, self.restart, self.path, self.key = problem, how, restart, path, key
         self.point, self.best, self.lowest = start, start, math.inf
         self.level, self.used, self.done, self.seconds = restart % max(1, len(how.levels) - 1), 0, 0, 0.0
-        self.skips = how.late and bool(problem.evidence.inputs) and problem.terms.exposed > 0
+        self.skips = (
+            how.late
+            and bool(problem.evidence.inputs)
+            and problem.terms.exposed > 0
+            and not problem.crossing.needs_update
+        )
         self.optimiser: Lbfgs | Adam = (
             Lbfgs() if how.optimiser == "lbfgs" else Adam(how.rate, how.iterations, how.warm_up, how.signed)
         )
@@ -340,7 +350,8 @@ def _noise(problem: Problem, seed: int, restart: int) -> Tensor:
 def _key(problem: Problem, how: Search, seed: int) -> str:
     """Names a search: its evidence, its settings, its start."""
     digest = hashlib.blake2b(digest_size=12)
-    digest.update(json.dumps([asdict(how), asdict(problem.terms), asdict(problem.recipe), seed]).encode())
+    settings = [asdict(how), asdict(problem.terms), asdict(problem.recipe), repr(problem.crossing.treatment), seed]
+    digest.update(json.dumps(settings).encode())
     for part in (problem.start, problem.evidence.change, problem.evidence.inputs):
         for name, value in part.items():
             digest.update(name.encode() + value.detach().contiguous().numpy().tobytes())

@@ -7,6 +7,7 @@ paper 001 released differences state dicts after in-place steps: its matching te
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -28,9 +29,11 @@ class Recipe:
     momentum: float = 0.0
     weight_decay: float = 0.0
     proximal: float = 0.0
+    clip: float = math.inf
+    """The longest gradient of a single example: longer ones are scaled down before the mean is taken (DP-SGD)."""
 
     @classmethod
-    def of(cls, plan: Plan, images: int, index: int = 0, rate: float | None = None) -> Recipe:
+    def of(cls, plan: Plan, images: int, index: int = 0, rate: float | None = None, clip: float = math.inf) -> Recipe:
         """The recipe of a plan for so many images, in their own order in every epoch.
 
         A client shuffles, but its images have no order of their own: in one epoch any order is as good as another.
@@ -41,7 +44,8 @@ class Recipe:
         if plan.drop_last:
             one = [rows for rows in one if len(rows) == size]
         steps = tuple(one * plan.epochs)[: plan.max_steps or None]
-        return cls(steps, plan.rate(index) if rate is None else rate, plan.momentum, plan.weight_decay, plan.proximal)
+        eta = plan.rate(index) if rate is None else rate
+        return cls(steps, eta, plan.momentum, plan.weight_decay, plan.proximal, clip)
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,8 @@ class Simulated:
     seen: tuple[Seen, ...]
     loss: Tensor
     """The mean over steps of the training loss."""
+    statistics_factor: Tensor | None = None
+    """What the running averages' change was multiplied by on the way out; None: nothing was."""
 
     def running(self, name: str, start: tuple[Tensor, Tensor], momentum: float) -> tuple[Tensor, Tensor]:
         """A normalisation layer's running mean and variance after the turn, from those before it."""
@@ -80,8 +86,7 @@ def simulate(
     for step, rows in enumerate(recipe.steps):
         twin.fix(graph and step == 0)
         picked = x if len(rows) == len(x) and rows == tuple(range(len(x))) else x[list(rows)]
-        value = loss(functional_call(twin, {f"network.{n}": w for n, w in weights.items()}, (picked,)), _rows(y, rows))
-        gradients = torch.autograd.grad(value, list(weights.values()), create_graph=graph, allow_unused=True)
+        value, gradients = _gradients(twin, loss, weights, picked, _rows(y, rows), recipe.clip, graph)
         seen.append(twin.seen)
         losses.append(value)
         after = {}
@@ -102,6 +107,34 @@ def simulate(
     return Simulated(
         {name: weights[name] - before[name].detach() for name in start}, tuple(seen), torch.stack(losses).mean()
     )
+
+
+def _gradients(
+    twin: Twin, loss: Loss, weights: Mapping[str, Tensor], x: Tensor, y: Tensor, clip: float, graph: bool
+) -> tuple[Tensor, Sequence[Tensor | None]]:
+    """The loss and its gradient; under a clip the mean of examples' gradients, each at most that long.
+
+    Examples then go one by one: a network that may be clipped so does not mix them.
+    """
+    named = {f"network.{n}": w for n, w in weights.items()}
+
+    def at(inputs: Tensor, targets: Tensor) -> tuple[Tensor, Sequence[Tensor | None]]:
+        value = loss(functional_call(twin, named, (inputs,)), targets)
+        return value, torch.autograd.grad(value, list(weights.values()), create_graph=graph, allow_unused=True)
+
+    if math.isinf(clip):
+        return at(x, y)
+    values, sums = [], [None] * len(weights)
+    for i in range(len(x)):
+        value, gradients = at(x[i : i + 1], y[i : i + 1])
+        square = torch.stack([g.square().sum() for g in gradients if g is not None]).sum()
+        factor = (clip / square.clamp_min(1e-30).sqrt()).clamp_max(1.0) / len(x)
+        values.append(value)
+        sums = [
+            s if g is None else (factor * g if s is None else s + factor * g)
+            for s, g in zip(sums, gradients, strict=True)
+        ]
+    return torch.stack(values).mean(), sums
 
 
 def look(twin: Twin, loss: Loss, start: Mapping[str, Tensor], x: Tensor, y: Tensor, recipe: Recipe) -> Simulated:

@@ -1,0 +1,127 @@
+"""Labels: counted from the last bias, dealt out to steps, and settled by what fits."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as some
+from torch import nn
+from torch.nn import functional
+
+from leakline.attacks.inversion import Intercepted, Search, Terms, problem_of
+from leakline.attacks.inversion.labels import candidates, class_means, deals, ranked_counts
+from leakline.attacks.inversion.settle import most_trials, settled
+from leakline.bench.training import Bench, Job, Plan, train
+from leakline.data.base import Data
+from leakline.data.phantoms import Phantoms
+from leakline.models.small import SmallCNN
+from leakline.randomness import Stream
+
+torch.set_num_threads(1)
+
+
+def best(bias, images, means):
+    return list(ranked_counts(bias, images, means)[0][1])
+
+
+@settings(max_examples=50, deadline=None)
+@given(some.lists(some.integers(0, 3), min_size=1, max_size=12))
+def test_labels_of_a_batch_are_counted_when_the_mean_outputs_are_known(labels):
+    y = torch.tensor(labels)
+    p = torch.softmax(torch.randn(4, generator=torch.Generator().manual_seed(0)), 0)
+    bias = (p - functional.one_hot(y, 4)).mean(0)
+    assert best(bias, len(labels), p.expand(4, 4)) == y.bincount(minlength=4).tolist()
+
+
+@settings(max_examples=50, deadline=None)
+@given(some.lists(some.integers(0, 2), min_size=2, max_size=10), some.floats(0.5, 0.9))
+def test_a_trained_network_predicts_by_class_and_one_mean_for_all_would_count_wrongly(labels, sure):
+    y = torch.tensor(labels)
+    means = torch.full((3, 3), (1 - sure) / 2).fill_diagonal_(sure)
+    bias = (means[y] - functional.one_hot(y, 3)).mean(0)
+    assert best(bias, len(labels), means) == y.bincount(minlength=3).tolist()
+
+
+def test_many_classes_and_images_are_solved_for_instead_of_listed():
+    y = torch.randint(0, 30, (40,), generator=torch.Generator().manual_seed(1))
+    means = torch.softmax(2 * torch.eye(30) + torch.randn(30, 30, generator=torch.Generator().manual_seed(2)), 1)
+    bias = (means[y] - functional.one_hot(y, 30)).mean(0)
+    assert math.comb(69, 40) > 20_000
+    assert best(bias, 40, means) == y.bincount(minlength=30).tolist()
+
+
+@pytest.mark.parametrize("size", [0.1, 10.0, 1e6])
+def test_noise_on_the_bias_never_changes_how_many_labels_there_are(size):
+    stream = torch.Generator().manual_seed(5)
+    for _ in range(20):
+        bias = size * torch.randn(2, generator=stream)
+        assert sum(best(bias, 8, torch.tensor([[0.4, 0.6]] * 2))) == 8
+
+
+def test_deals_are_all_there_once_and_the_likeliest_after_a_shuffle_comes_first():
+    ways = deals((3, 5), (4, 4))
+    assert len(ways) == len(set(ways)) == 4
+    assert all(sum(step) == 4 for way in ways for step in way)
+    g = torch.Generator().manual_seed(0)
+    labels = torch.tensor([0] * 3 + [1] * 5)
+    drawn = Counter()
+    for _ in range(4000):
+        mixed = labels[torch.randperm(8, generator=g)]
+        drawn[tuple(tuple(part.bincount(minlength=2).tolist()) for part in mixed.split(4))] += 1
+    assert {way for way, _ in drawn.most_common(2)} == set(ways[:2])
+    assert set(drawn) == set(ways)
+
+
+def test_candidates_keep_to_steps_and_to_how_many_are_asked_for():
+    ranked = [(0.01, (3, 5)), (0.02, (4, 4)), (0.5, (8, 0))]
+    steps = ((0, 1, 2, 3), (4, 5, 6, 7), (0, 1, 2, 3), (4, 5, 6, 7))  # two epochs
+    every = candidates(ranked, steps, 8, 100)
+    assert len(every) == 4 + 5
+    assert sorted(every[0].tolist()) == [0] * 3 + [1] * 5
+    assert len(candidates(ranked, steps, 8, 3)) == 3
+    assert len(candidates(ranked, steps, 8, 100, slack=1.0)) == 4 + 5 + 1
+    assert most_trials(1) == 0
+    assert most_trials(9) == 9 * 30 + 3 * 90
+
+
+def test_predictions_by_class_are_the_means_over_public_images():
+    class Reads(nn.Module):
+        def forward(self, x):
+            return x.flatten(1)[:, :2]
+
+    x = torch.randn(60, 1, 1, 2, generator=torch.Generator().manual_seed(0))
+    public = Data(x, (torch.arange(60) % 2))
+    found, spread = class_means(Reads(), public, 2, 4, 1)
+    shown = torch.softmax(x.flatten(1), 1)
+    assert spread == pytest.approx(float((shown - found[public.y]).square().sum(1).mean().sqrt()), rel=1e-5)
+    for c in (0, 1):
+        assert torch.allclose(found[c], torch.softmax(x[c::2].flatten(1), 1).mean(0), atol=1e-6)
+    alone, _ = class_means(Reads(), Data(x, torch.zeros(60, dtype=torch.int64)), 2, 4, 1)
+    assert torch.allclose(alone[1], alone[0])  # nobody of class 1: everybody's mean stands for it
+
+
+def test_the_deal_that_the_client_had_is_settled_on():
+    """Four images in two steps of two: labels 0, 0 | 1, 1 against 0, 1 | 0, 1."""
+    images = Phantoms(examples=60, size=32, seed=3, classes=2).load().train
+    zeros, ones = ((images.y == c).nonzero()[:, 0][:2].tolist() for c in (0, 1))
+    data = images.take(zeros + ones)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        network = SmallCNN((8, 16), 16, "softplus", "batch", "average").build((1, 32, 32), 2)
+    bench = Bench(network, functional.cross_entropy)
+    plan = Plan(batch=2, learning_rate=0.05)
+    steps = iter([torch.tensor([0, 1]), torch.tensor([2, 3])])
+    change = train(bench, Job(bench.initial, data, Stream(0, 0, "a", "train"), 0), plan, batches=steps).change
+    prior = images.inputs(slice(20, 60)).mean(0, keepdim=True)
+    public = images.take(range(20, 60))
+    problem = problem_of(
+        Intercepted(bench, bench.initial, change, plan, 4), prior, Terms(smooth=100.0), public=public, deals=12
+    )
+    assert problem.labels.tolist() != [0, 0, 1, 1]  # others are likelier after a shuffle
+    (chosen,) = settled([problem], Search())
+    assert chosen.labels.tolist() == [0, 0, 1, 1]
+    assert chosen.others == ()
