@@ -40,6 +40,7 @@ SMALL = {
     "membership-inference": {"records": 16, "shadows": 4},
     "user-membership": {"folds": 2, "worlds": 1, "trees": 5},
     "attribute-inference": {"trait": "gender", "folds": 2, "repeats": 1, "trees": 5, "server": "passive"},
+    "label-inference": {"worlds": 9, "confidence": 0.9},
     "gradient-inversion": {"iterations": 3, "restarts": 1, "clients": ("a", "b")},
     "audit": {"trials": 4000, "confidence": 0.9},
     "ldp-distinguish": {"measurements": 1, "trials": 40, "clients": (1,), "steps": (1.0,), "norms": (0.5,)},

@@ -5,6 +5,7 @@ from leakline.attacks.audit import Audit, LdpDistinguish
 from leakline.attacks.base import Artefact, Attack, Challenge, Lab
 from leakline.attacks.client_inference import ClientInference
 from leakline.attacks.inversion import GradientInversion
+from leakline.attacks.label_inference import LabelInference
 from leakline.attacks.membership import LossThreshold
 from leakline.attacks.record_membership import RecordMembership
 from leakline.attacks.user_membership import UserMembership
@@ -19,6 +20,7 @@ __all__ = [
     "ClientInference",
     "GradientInversion",
     "Lab",
+    "LabelInference",
     "LdpDistinguish",
     "LossThreshold",
     "RecordMembership",
@@ -31,6 +33,7 @@ MENU: dict[str, type[Attack]] = {
     "membership-inference": RecordMembership,
     "user-membership": UserMembership,
     "attribute-inference": AttributeInference,
+    "label-inference": LabelInference,
     "gradient-inversion": GradientInversion,
     "audit": Audit,
     "ldp-distinguish": LdpDistinguish,
