@@ -105,6 +105,7 @@ MEASURES: dict[str, Measure] = {
         Measure("difference-percent", "By how many percent the loss on data like the target's exceeds everybody's."),
         # How much a rebuilt image shows.
         Measure("ssim", "Likeness of rebuilt and true image (SSIM); 1 is the same image.", -1.0, 1.0, "lower"),
+        _leak("images-recovered", "Share of a client's images that were taken out at SSIM 0.95 or more.", quoted=1),
         Measure("psnr", "Likeness of rebuilt and true image in decibels (PSNR).", better="lower"),
         Measure("rdlv", "How much nearer to the true image the attack came than what it started from.",
                 better="lower"),

@@ -4,6 +4,7 @@ from leakline.attacks.attribute_inference import AttributeInference
 from leakline.attacks.audit import Audit, LdpDistinguish
 from leakline.attacks.base import Artefact, Attack, Challenge, Lab
 from leakline.attacks.client_inference import ClientInference
+from leakline.attacks.imprint import Imprint
 from leakline.attacks.inversion import GradientInversion
 from leakline.attacks.label_inference import LabelInference
 from leakline.attacks.membership import LossThreshold
@@ -19,6 +20,7 @@ __all__ = [
     "Challenge",
     "ClientInference",
     "GradientInversion",
+    "Imprint",
     "Lab",
     "LabelInference",
     "LdpDistinguish",
@@ -35,6 +37,7 @@ MENU: dict[str, type[Attack]] = {
     "attribute-inference": AttributeInference,
     "label-inference": LabelInference,
     "gradient-inversion": GradientInversion,
+    "imprint": Imprint,
     "audit": Audit,
     "ldp-distinguish": LdpDistinguish,
 }
