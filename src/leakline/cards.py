@@ -17,6 +17,7 @@ from leakline.readings import Reading
 ASSUMED_SUM = "secure aggregation: the server sees only the sum of a round's updates; no protocol was run or checked"
 OBSERVERS = {
     "server": "the server, which sees single updates",
+    "malicious-server": "a server that alters the model it sends",
     "client": "participants, who see every published model",
     "public": "the public, which sees the final model",
 }

@@ -93,6 +93,11 @@ MEASURES: dict[str, Measure] = {
               quoted=3),
         _leak("right", "Share of the attack's answers that are right; chance is always guessing the commoner."),
         _leak("found-out", "How often one person's trait was guessed right, over repeats."),
+        _leak("shares-right", "Share of a client's examples that the guessed class shares put into the right class; "
+              "1 is exact, chance is what the public shares say.", quoted=1),
+        _leak("counts-right", "Share of clients of whom every class's count is guessed to the example."),
+        _leak("shares-held", "Share of clients whose true class shares lie within the attack's own interval.",
+              quoted=2),
         # Client inference, as paper 000 has it.
         _loss("aggregated-loss", "The participants' test loss that the server sends round.", better="lower"),
         _loss("test-loss", "Loss on the server's test data in the worlds with the target.", better="lower"),
@@ -100,6 +105,7 @@ MEASURES: dict[str, Measure] = {
         Measure("difference-percent", "By how many percent the loss on data like the target's exceeds everybody's."),
         # How much a rebuilt image shows.
         Measure("ssim", "Likeness of rebuilt and true image (SSIM); 1 is the same image.", -1.0, 1.0, "lower"),
+        _leak("images-recovered", "Share of a client's images that were taken out at SSIM 0.95 or more.", quoted=1),
         Measure("psnr", "Likeness of rebuilt and true image in decibels (PSNR).", better="lower"),
         Measure("rdlv", "How much nearer to the true image the attack came than what it started from.",
                 better="lower"),

@@ -1,6 +1,7 @@
 """A stack of defences: what happens at each crossing of a trust boundary, and what others may ask about it.
 
     server   brief                                    small numbers that ride with the weights
+    client   accept                                   what arrives, before anything is trained on it
     client   split, batches, gradient, release        from a client's examples to what leaves it
     server   admit, publish("aggregate"), publish("model")
 
@@ -165,6 +166,11 @@ class Stack:
         for defence, turn in zip(self.defences, turns, strict=True):
             notes = defence.brief(notes, turn)
         return notes
+
+    def accept(self, order: Order, turns: Turns) -> None:
+        """Let every defence look at an order; whoever minds raises."""
+        for defence, turn in zip(self.defences, turns, strict=True):
+            defence.accept(order, turn)
 
     def split(self, examples: int, order: Order, turns: Turns) -> list[np.ndarray] | None:
         """Which rows of a client train separately, or None for all together; the last defence to say so decides."""

@@ -67,6 +67,7 @@ EXAMPLES = {
     ),
     "hide-layers": Example({"first": 1}, None, draws=False),
     "gaussian-noise": Example({"std": 0.1}, {"std": 0.0}),
+    "pinned-model": Example({}, {}, draws=False),
 }
 
 

@@ -4,7 +4,9 @@ from leakline.attacks.attribute_inference import AttributeInference
 from leakline.attacks.audit import Audit, LdpDistinguish
 from leakline.attacks.base import Artefact, Attack, Challenge, Lab
 from leakline.attacks.client_inference import ClientInference
+from leakline.attacks.imprint import Imprint
 from leakline.attacks.inversion import GradientInversion
+from leakline.attacks.label_inference import LabelInference
 from leakline.attacks.membership import LossThreshold
 from leakline.attacks.record_membership import RecordMembership
 from leakline.attacks.user_membership import UserMembership
@@ -18,7 +20,9 @@ __all__ = [
     "Challenge",
     "ClientInference",
     "GradientInversion",
+    "Imprint",
     "Lab",
+    "LabelInference",
     "LdpDistinguish",
     "LossThreshold",
     "RecordMembership",
@@ -31,7 +35,9 @@ MENU: dict[str, type[Attack]] = {
     "membership-inference": RecordMembership,
     "user-membership": UserMembership,
     "attribute-inference": AttributeInference,
+    "label-inference": LabelInference,
     "gradient-inversion": GradientInversion,
+    "imprint": Imprint,
     "audit": Audit,
     "ldp-distinguish": LdpDistinguish,
 }

@@ -13,6 +13,7 @@ from leakline.defences.ldp_sgd import LdpSgd
 from leakline.defences.metric_privacy import MetricPrivacy
 from leakline.defences.percentile_gaussian import PercentileGaussian
 from leakline.defences.personal_layers import FedBN, FedPer
+from leakline.defences.pinned_model import PinnedModel
 
 __all__ = [
     "MENU",
@@ -32,6 +33,7 @@ __all__ = [
     "Loss",
     "MetricPrivacy",
     "PercentileGaussian",
+    "PinnedModel",
     "Stage",
     "Terms",
     "hooks_of",
@@ -51,4 +53,5 @@ MENU: dict[str, type[Defence]] = {
     "fedbn": FedBN,
     "hide-layers": HideLayers,
     "gaussian-noise": GaussianNoise,
+    "pinned-model": PinnedModel,
 }

@@ -179,6 +179,9 @@ class Defence:
         """At most how many updates a client sends for an order with these notes."""
         return 1
 
+    def accept(self, order: Order, turn: Turn) -> None:
+        """Look at what arrives before a client trains on it; raise a `StackError` to refuse."""
+
     def shares(self, name: str) -> bool:
         """May this entry of the weights leave the client?"""
         return True
@@ -246,7 +249,7 @@ class Defence:
 
 def hooks_of(kind: type[Defence]) -> tuple[str, ...]:
     """The hooks that a kind of defence overrides, in the order of the data's path."""
-    names = ("shares", "kept", "split", "batches", "gradient", "release", "brief", "admit", "publish")
+    names = ("accept", "shares", "kept", "split", "batches", "gradient", "release", "brief", "admit", "publish")
     return tuple(name for name in names if getattr(kind, name) is not getattr(Defence, name))
 
 

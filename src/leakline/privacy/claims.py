@@ -31,9 +31,14 @@ class Adjacency(StrEnum):
 
 
 class Seat(StrEnum):
-    """The observer: the server sees single updates, a client all published models, the public the last."""
+    """The observer: the server sees single updates, a client all published models, the public the last.
+
+    A malicious server also chooses what model it sends. Promises about the server's seat are made by what a client
+    does to its own examples or update, whatever it was sent, and so hold against both.
+    """
 
     SERVER = "server"
+    MALICIOUS_SERVER = "malicious-server"
     CLIENT = "client"
     PUBLIC = "public"
 

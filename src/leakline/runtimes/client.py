@@ -72,8 +72,9 @@ def _jobs(federation: Federation, bench: Bench, order: Order, memory: Memory) ->
     client = federation.clients[order.client]
     if len(client.train) == 0:
         raise ValueError("it has no examples")
-    start = local_weights(federation, bench, order, memory)
     turns = federation.turns_of(order.client, order.round, memory)
+    federation.stack.accept(order, turns)
+    start = local_weights(federation, bench, order, memory)
     parts = federation.stack.split(len(client.train), order, turns)
     if parts is None:
         return [Job(start, client.train, Stream(federation.seed, order.round, order.client, "train"), order.round)]

@@ -105,7 +105,8 @@ class _Mod:
         index = head.get("round", (round_of(message) or shelf.newest() + 2) - 1)
         memory = shelf.recall(index)
         party = node_name(context.node_id) if self.name is None else self.name(context)
-        order = Order(party, index, Weights(bridge.layout, torch.zeros(bridge.layout.size)), _notes(head))
+        order = Order(party, index, bridge.weights(arrays).only(lambda n: n not in home), _notes(head))
+        self.stack.accept(order, self._turns(index, party, memory))
         desk = _Desk(lambda examples: self._deal(examples, order, memory))
         replies = self._train(message, context, call_next, desk, bridge, memory, home, order)
         if failed := next((r for r in replies if r.has_error()), None):

@@ -1,7 +1,7 @@
 """Which side of a Flower app a defence acts on: in the ServerApp's strategy, in a ClientApp's mod, or in both.
 
     server   brief, admit, publish                       global-dp, adaptive-clip, metric-privacy
-    client   shares / kept, release                      fedper, fedbn, percentile-gaussian, gaussian-release, ldp-sgd
+    client   accept, shares / kept, release              pinned-model, fedper, fedbn, percentile-gaussian, ldp-sgd ...
     both     split with brief, admit and publish         intermediaries (and ldp-sgd with a radius)
 
 A defence that forms gradients works inside the training loop, which a mod never sees: it cannot be put into an app of
@@ -19,7 +19,7 @@ from leakline.errors import StackError
 from leakline.stack import Stack
 from leakline.study.describe import describe
 
-CLIENT = ("shares", "kept", "split", "release")
+CLIENT = ("accept", "shares", "kept", "split", "release")
 SERVER = ("brief", "admit", "publish")
 HEAD = "leakline"
 """The record that as_strategy sends along, and as_mod sends back."""

@@ -1,0 +1,168 @@
+"""How much an imprint took: likeness of each image to what stands for it, and whether it is found again among all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from leakline.attacks.base import Artefact
+from leakline.attacks.inversion import media
+from leakline.leakage.images import Variant, assign, rdlv, ssim
+from leakline.leakage.interval import clopper_pearson, mean_interval
+from leakline.readings import Fact, Reading
+
+TAKEN = 0.95
+"""From this SSIM on an image counts as taken."""
+
+
+@dataclass(frozen=True)
+class Taken:
+    """Images [N, C, H, W] that the attacker shows, and how many of them, the first, it is certain of."""
+
+    images: Tensor = field(repr=False)
+    certain: int
+
+
+@dataclass(frozen=True)
+class Held:
+    """What the examiner knows: the client's images, public ones, and all that there are to look among.
+
+    ``added``: what the client was shown; ``refused``: why it did not train it; ``promised``: whether the stack has a
+    formal promise against the server.
+    """
+
+    client: str
+    index: int
+    images: Tensor = field(repr=False)
+    shown: Tensor = field(repr=False)
+    every: Tensor = field(repr=False)
+    added: str
+    refused: str = ""
+    promised: bool = False
+
+
+@dataclass(frozen=True)
+class _Score:
+    """Of every true image: SSIM of what stands for it and of the prior, and whether that is nearest to it of all."""
+
+    ssim: list[float]
+    prior: list[float]
+    again: list[float]
+    decoys: list[float]
+
+
+def readings(guesses: Sequence[Taken], secrets: Sequence[Held]) -> list[Reading | Artefact]:
+    """Per client and over all images. An image that nothing stands for counts with the prior (the public mean).
+
+    ``images-recovered`` has for chance what public images reach in place of the attack's; ``iip-exact`` looks for the
+    nearest of all clients' and public images by correlation of pixels (no network is trained for it).
+    """
+    lines: list[Reading | Artefact] = []
+    scores = []
+    for guess, secret in zip(guesses, secrets, strict=True):
+        prior = secret.shown.mean(0, keepdim=True)
+        pairs = _paired(secret.images, guess.images, prior)
+        score = _score(pairs, guess, secret, prior)
+        scores.append(score)
+        note = _words(guess, secret, score)
+        lines += _lines(score, len(secret.every), note, secret.client, secret.index)
+        if pairs:
+            scene = media.Scene(secret.client, secret.index, 0.0)
+            lines.append(media.images_of(scene, secret.images, prior, guess.images, pairs))
+    if len(scores) > 1:
+        whole = _Score(*([v for s in scores for v in getattr(s, f.name)] for f in fields(_Score)))
+        every = Taken(guesses[0].images, sum(guess.certain for guess in guesses))
+        lines += _lines(whole, len(secrets[0].every), _words(every, secrets[0], whole))
+    elif scores:
+        (score,), (guess,), (secret,) = scores, guesses, secrets
+        lines += _lines(score, len(secret.every), _words(guess, secret, score))
+    return lines
+
+
+def _paired(truth: Tensor, made: Tensor, prior: Tensor) -> list[media.Pair]:
+    """Which true image each stands for: one-to-one with the largest sum of correlations."""
+    if not len(made):
+        return []
+    stands = [(t, i) for i, t in enumerate(assign(_alike(truth, made)).tolist()) if t >= 0]
+    rows, columns = [t for t, _ in stands], [i for _, i in stands]
+    window = _window(truth)
+    alike = ssim(truth[rows], made[columns], variant=window).tolist()
+    known = ssim(truth[rows], prior, variant=window).tolist()
+    gain = rdlv(truth[rows], made[columns], prior, variant=window).tolist()
+    return [media.Pair(*line) for line in zip(rows, columns, alike, known, gain, strict=True)]
+
+
+def _score(pairs: Sequence[media.Pair], guess: Taken, secret: Held, prior: Tensor) -> _Score:
+    count = len(secret.images)
+    blind = ssim(secret.images, prior, variant=_window(secret.images)).tolist()
+    reached, again = list(blind), [0.0] * count
+    if pairs:
+        nearest = _alike(secret.every, guess.images).argmax(0)
+        for pair in pairs:
+            reached[pair.truth] = pair.ssim
+            source = secret.every[nearest[pair.made]]
+            again[pair.truth] = float(torch.equal(source, secret.images[pair.truth]))
+    decoys = _paired(secret.images, secret.shown, prior)
+    lucky = {pair.truth: pair.ssim for pair in decoys}
+    return _Score(reached, blind, again, [lucky.get(t, blind[t]) for t in range(count)])
+
+
+def _lines(score: _Score, pool: int, note: str, client: str | None = None, index: int | None = None) -> list[Reading]:
+    count = len(score.ssim)
+    mean = mean_interval(score.ssim)
+    ends = (mean.low, min(mean.high, 1.0)) if count > 1 else (None, None)
+    taken, luck = ([float(v >= TAKEN) for v in values] for values in (score.ssim, score.decoys))
+
+    def line(
+        measure: str, value: float, low: float | None, high: float | None, chance: float, told: str,
+        about: Mapping[str, Fact] | None = None,
+    ) -> Reading:  # fmt: skip
+        return Reading(
+            measure, value, low, high, count, round=index, client=client, chance=chance, about=about or {}, note=told
+        )
+
+    rate, found = (clopper_pearson(round(sum(values)), count) for values in (taken, score.again))
+    return [
+        line("images-recovered", rate.value, rate.low, rate.high, float(np.mean(luck)), note),
+        line("ssim", mean.value, *ends, float(np.mean(score.prior)), "chance is the mean of public images"),
+        line(
+            "iip-exact",
+            found.value,
+            found.low,
+            found.high,
+            1 / pool,
+            f"nearest of {pool} images by pixels",
+            {"pool": pool},
+        ),
+    ]
+
+
+def _words(guess: Taken, secret: Held, score: _Score) -> str:
+    """How many, what the clients were shown for it, and what would have kept it out or did."""
+    if secret.refused:
+        return f"the altered model was refused: {secret.refused}"
+    taken = sum(v >= TAKEN for v in score.ssim)
+    text = f"{taken} of {len(score.ssim)} images, {guess.certain} certain; clients were sent {secret.added}"
+    if secret.promised:
+        return f"{text}; clip and noise act on the client, whatever it is sent: its promise against the server holds"
+    return f"{text}; pinned-model would have refused it"
+
+
+def _alike(truth: Tensor, made: Tensor) -> Tensor:
+    """Correlations of pixels [truth, made]."""
+    return _unit(truth) @ _unit(made).T
+
+
+def _unit(images: Tensor) -> Tensor:
+    flat = images.flatten(1).float()
+    away = flat - flat.mean(1, keepdim=True)
+    return away / away.norm(dim=1, keepdim=True).clamp_min(1e-12)
+
+
+def _window(images: Tensor) -> Variant:
+    """SSIM's usual window, or the small one for images that it does not fit into."""
+    return "gaussian" if min(images.shape[-2:]) >= 11 else "uniform"
