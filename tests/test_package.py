@@ -22,7 +22,7 @@ HERE = Path(__file__).parent.parent
 ROOT = HERE / "src" / "leakline"
 
 LAYERS = (
-    {"errors", "names", "randomness", "settings", "weights", "readings", "measures", "privacy"},
+    {"errors", "foreign", "names", "randomness", "settings", "weights", "readings", "measures", "privacy"},
     {"text", "data", "models", "utility", "messages", "mechanisms", "leakage"},
     {"bench", "strategies"},
     {"defences"},
