@@ -24,7 +24,7 @@ ROOT = HERE / "src" / "leakline"
 LAYERS = (
     {"errors", "foreign", "names", "randomness", "settings", "weights", "readings", "measures", "privacy"},
     {"text", "data", "models", "utility", "messages", "mechanisms", "leakage"},
-    {"bench", "strategies"},
+    {"bench", "guard", "strategies"},
     {"defences"},
     {"stack"},
     {"federation"},
