@@ -23,6 +23,11 @@ settings.load_profile("repeatable")
 
 
 @pytest.fixture(autouse=True)
+def _nothing_is_remembered(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.getbasetemp() / "state"))
+
+
+@pytest.fixture(autouse=True)
 def _one_thread():
     torch.set_num_threads(1)
 

@@ -22,9 +22,9 @@ HERE = Path(__file__).parent.parent
 ROOT = HERE / "src" / "leakline"
 
 LAYERS = (
-    {"errors", "names", "randomness", "settings", "weights", "readings", "measures", "privacy"},
+    {"errors", "foreign", "names", "randomness", "settings", "weights", "readings", "measures", "privacy"},
     {"text", "data", "models", "utility", "messages", "mechanisms", "leakage"},
-    {"bench", "strategies"},
+    {"bench", "guard", "strategies"},
     {"defences"},
     {"stack"},
     {"federation"},

@@ -72,6 +72,7 @@ class Card:
     leaks: tuple[Reading, ...] = ()
     utility: tuple[Reading, ...] = ()
     dropped: tuple[str, ...] = ()
+    longer: tuple[str, ...] = ()
     broken: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
     measures: tuple[Measure, ...] = ()
@@ -90,8 +91,8 @@ class Card:
         readings = {k: tuple(Reading.of(r) for r in values.get(k, ())) for k in ("measured", "leaks", "utility")}
         return cls(
             values["title"], promises, values.get("stamp", ""), **readings,
-            dropped=tuple(values.get("dropped", ())), broken=tuple(values.get("broken", ())),
-            assumed=tuple(values.get("assumed", ())),
+            dropped=tuple(values.get("dropped", ())), longer=tuple(values.get("longer", ())),
+            broken=tuple(values.get("broken", ())), assumed=tuple(values.get("assumed", ())),
             measures=tuple(read_measures(values.get("measures")).values()),
         )  # fmt: skip
 
@@ -136,6 +137,7 @@ class Card:
         lines += [("attack", text) for text in self._attacks()]
         lines += [("utility", _shown(r)) for r in self.utility]
         lines += [("dropped", text) for text in self.dropped]
+        lines += [("mind", text) for text in self.longer]
         return lines
 
     def _observer(self, seat: str) -> str:

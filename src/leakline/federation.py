@@ -18,7 +18,8 @@ from leakline.bench.training import Bench, Job, Plan, train
 from leakline.data.base import Client, Task
 from leakline.defences import Defence
 from leakline.errors import ClientLost, StackError
-from leakline.messages import Arrivals, Dropped, Keep, Memory, Order, Round, Turn, Update
+from leakline.guard import Arrivals, any_steps
+from leakline.messages import Dropped, Keep, Memory, Order, Round, Turn, Update
 from leakline.privacy import Claim, NoClaim
 from leakline.randomness import SecretNoise, Stream
 from leakline.settings import Cohort, Engine, Judging, Settings, setting
@@ -102,6 +103,16 @@ class Federation(Settings):
         """The recipe of one client."""
         size = dict(self.batches).get(client)
         return self.local_plan if size is None else replace(self.local_plan, batch=size)
+
+    def most_steps(self, client: str, examples: int) -> int:
+        """How many steps a client's plan makes of so many examples."""
+        return self.plan_of(client).steps_of(examples)
+
+    @property
+    def bounded(self) -> bool:
+        """Whether one long update cannot decide the result, or the server could not tell that there is one."""
+        unseen = self.cohort.secure_aggregation == "assumed"
+        return unseen or bool(self.stack.using("admit")) or self.strategy.combine.robust
 
     def bench(self) -> Bench:
         """A fresh model from this federation's seed, on its device."""
@@ -265,14 +276,15 @@ def _round(federation: Federation, transport: Transport, keep: Keep, state: Stat
     orders = [Order(name, index, sent, notes) for name in federation.invited(index)]
 
     stop, asked = federation.cohort.on_bad_client == "stop", [order.client for order in orders]
-    arrivals = Arrivals(index, sent, keep, stop, asked, stack.sends(notes))
+    steps = federation.most_steps if stack.owner is None else any_steps
+    arrivals = Arrivals(index, sent, keep, stop, asked, stack.sends(notes), steps, federation.cohort.max_norm)
     updates = stack.admit(strategy.receive(arrivals.checked(transport.exchange(orders))), turns)
     if orders:
         first = next(updates, None)
         change = None if first is None else strategy.combine(_again(first, updates))
     else:
         change = Weights.zeros(sent.layout)  # a Poisson sample may be empty; the noise is published all the same
-    needed = max(federation.cohort.min_clients, stack.fewest)
+    needed = max(federation.cohort.quorum, stack.fewest)
     if change is None or (orders and len(arrivals.cohort) < min(needed, len(orders))):
         raise arrivals.too_few(needed, len(orders))
 
@@ -288,12 +300,14 @@ def _round(federation: Federation, transport: Transport, keep: Keep, state: Stat
         )
     state.next, state.weights, state.optimiser = index + 1, result, optimiser
     kept, dropped = tuple(arrivals.kept), tuple(arrivals.dropped)
-    return Round(index, sent, kept, arrivals.cohort, dropped, result, facts, arrivals.metrics())
+    longer = {} if federation.bounded else arrivals.longer()
+    return Round(index, sent, kept, arrivals.cohort, dropped, result, facts, arrivals.metrics(), longer)
 
 
 def _check_sums(federation: Federation) -> None:
     """Refuse what a server that sees only the sum of updates could not do."""
     single = str(federation.stack.using("admit")) if federation.stack.using("admit") else ""
+    single = single or ("max_norm" if federation.cohort.max_norm else "")
     if not single and not federation.strategy.combine.sums:
         single = type(federation.strategy.combine).__name__
     if single:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+import torch
 from torch import Tensor
 
-from leakline.errors import ClientLost
+from leakline.names import printable
 from leakline.randomness import Noise, SecretNoise, SeededNoise, Stream
-from leakline.weights import Weights
+from leakline.weights import Layout, Weights
 
 Memory = dict[str, Any]
 """What a party keeps between rounds: tensors and plain numbers by name, so that it can be saved."""
@@ -82,6 +83,8 @@ class Round:
     result: Weights
     facts: Mapping[str, float] = field(default_factory=dict)
     metrics: Mapping[str, float] = field(default_factory=dict)
+    longer: Mapping[str, float] = field(default_factory=dict)
+    """Clients whose updates were many times as long as the median, and how many times, where that is not bounded."""
 
 
 @dataclass
@@ -113,29 +116,64 @@ class Turn:
 
 
 def problem_with(update: Update, sent: Weights) -> str | None:
-    """Why an update must not be combined, or None: the guard on the server's side of the wire."""
+    """Why an update must not be combined, or None: types first, since a reply may hold anything at all."""
+    return _wrong_types(update, sent) or _wrong_values(update, sent)
+
+
+def _wrong_types(update: Update, sent: Weights) -> str | None:
+    if not isinstance(update.delta, Weights):
+        return f"its update is a {type(update.delta).__name__}, not weights"
+    vector = update.delta.vector
+    if not isinstance(vector, Tensor) or not isinstance(update.delta.layout, Layout):
+        return "its weights are no named vector"
+    if vector.dtype != torch.float32 or vector.layout != torch.strided or vector.device != sent.vector.device:
+        return f"its update is {vector.dtype} ({vector.layout}) on {vector.device}, not a plain float32 vector"
+    for name in ("examples", "steps", "part"):
+        value = getattr(update, name)
+        if type(value) is not int:
+            return f"reports {printable(repr(value), 40)} {name}, not a whole number"
+    if not isinstance(update.metrics, Mapping) or len(update.metrics) > MOST_METRICS:
+        return f"its metrics are no table of at most {MOST_METRICS} numbers"
+    for name, number in update.metrics.items():
+        if type(name) is not str or type(number) not in (int, float):
+            return f"its metric {printable(name, 40)} is a {type(number).__name__}, not a number"
+    return None
+
+
+def _wrong_values(update: Update, sent: Weights) -> str | None:
     if update.delta.layout != sent.layout:
-        theirs = {e.name: e.shape for e in update.delta.layout.entries}
-        ours = {e.name: e.shape for e in sent.layout.entries}
-        for name in ours:
-            if name not in theirs:
-                return f"tensor {name} is missing"
-            if theirs[name] != ours[name]:
-                return f"tensor {name} has shape {theirs[name]}, not {ours[name]}"
-        return f"unknown tensor {next((n for n in theirs if n not in ours), 'order')}"
-    if not isinstance(update.examples, int) or update.examples <= 0:
-        return f"reports {update.examples} examples"
+        return _wrong_layout(update.delta.layout, sent.layout)
+    if update.delta.vector.shape != sent.vector.shape:
+        return f"its update has shape {tuple(update.delta.vector.shape)}, not {tuple(sent.vector.shape)}"
+    if update.examples <= 0:
+        return f"reports {_count(update.examples)} examples"
     if update.examples > MOST_EXAMPLES:
-        return f"reports {update.examples} examples, more than {MOST_EXAMPLES}"
-    if not isinstance(update.steps, int) or update.steps < 0:
-        return f"reports {update.steps} steps"
+        return f"reports {_count(update.examples)} examples, more than {MOST_EXAMPLES}"
+    if not 0 <= update.steps <= MOST_STEPS:
+        return f"reports {_count(update.steps)} steps"
     if update.delta.vector.numel():
-        low, high = (float(v) for v in update.delta.vector.aminmax())  # one pass, no copy; NaN if any entry is
+        low, high = (float(v) for v in update.delta.vector.detach().aminmax())  # one pass, no copy; NaN if any is
         if not (math.isfinite(low) and math.isfinite(high)):
             return "its update holds NaN or infinite values"
         if max(-low, high) > LARGEST:
             return f"its update holds values beyond {LARGEST:g}"
     return None
+
+
+def _count(number: int) -> str:
+    """A whole number in a message: Python will not print those of thousands of digits."""
+    return str(number) if abs(number) < 10**15 else "far too many"
+
+
+def _wrong_layout(theirs: Layout, ours: Layout) -> str:
+    shapes = {e.name: e.shape for e in theirs.entries}
+    for entry in ours.entries:
+        if entry.name not in shapes:
+            return f"tensor {entry.name} is missing"
+        if shapes[entry.name] != entry.shape:
+            return f"tensor {entry.name} has shape {shapes[entry.name]}, not {entry.shape}"
+    known = {entry.name for entry in ours.entries}
+    return f"unknown tensor {printable(next((n for n in shapes if n not in known), 'order'), 64)}"
 
 
 LARGEST = 1e12
@@ -145,77 +183,12 @@ MOST_EXAMPLES = 10**8
 """A client that claims more examples than this would be the model under a weighted mean."""
 
 
+MOST_STEPS = 10**6
+"""A client that claims more steps than this would lose everybody else under FedNova."""
+
+MOST_METRICS = 100
+"""A client that reports more figures than this is not believed."""
+
+
 Keep = Callable[[int, str], bool]
 """Which updates a `Round` holds on to, by (round, client)."""
-
-
-@dataclass
-class Arrivals:
-    """The answers of a round as they arrive: each is checked and written down before anybody works with it."""
-
-    index: int
-    sent: Weights
-    keep: Keep
-    stop: bool
-    asked: Sequence[str]
-    """Who was sent an order: nobody else's answer counts."""
-    most: int = 1
-    """How many updates a client may send."""
-    receipts: list[Receipt] = field(default_factory=list)
-    dropped: list[Dropped] = field(default_factory=list)
-    kept: list[Update] = field(default_factory=list)
-    losses: list[float] = field(default_factory=list)
-
-    def checked(self, answers: Iterable[Update | Dropped]) -> Iterator[Update]:
-        """The usable ones, as they come."""
-        heard: set[tuple[str, int]] = set()
-        for answer in answers:
-            bad = self._unasked(answer, heard)
-            if bad is None:
-                bad = answer.reason if isinstance(answer, Dropped) else problem_with(answer, self.sent)
-            if isinstance(answer, Dropped) or bad is not None:
-                self._drop(Dropped(answer.client, bad or ""))
-                continue
-            self.receipts.append(Receipt(answer.client, answer.examples, answer.steps, answer.part))
-            self.losses.append(answer.metrics.get("loss", float("nan")))
-            if self.keep(self.index, answer.client):
-                self.kept.append(answer)
-            yield answer
-        for client in self.asked:
-            if client not in {name for name, _ in heard}:
-                self._drop(Dropped(client, "no reply came"))
-
-    def _unasked(self, answer: Update | Dropped, heard: set[tuple[str, int]]) -> str | None:
-        """Why an answer is not one to what was asked: a client that counted twice would move a mean twice as far."""
-        part = answer.part if isinstance(answer, Update) else 0
-        if answer.client not in self.asked:
-            return "was not asked"
-        if (answer.client, part) in heard:
-            return "answered twice"
-        heard.add((answer.client, part))
-        return None if 0 <= part < self.most else f"sends a part {part}, and was asked for {self.most}"
-
-    def _drop(self, lost: Dropped) -> None:
-        if self.stop:
-            fix = 'mend it, or set on_bad_client = "drop"'
-            raise ClientLost(f"client {lost.client}: {lost.reason}", f"round {self.index}", fix)
-        self.dropped.append(lost)
-
-    @property
-    def cohort(self) -> tuple[str, ...]:
-        """Everybody who counted."""
-        return tuple(dict.fromkeys(receipt.client for receipt in self.receipts))
-
-    def metrics(self) -> dict[str, float]:
-        """The mean of the losses that clients reported."""
-        known = [value for value in self.losses if value == value]
-        return {"train_loss": sum(known) / len(known)} if known else {}
-
-    def too_few(self, needed: int, asked: int) -> ClientLost:
-        """Why the round cannot end."""
-        first = f"; {self.dropped[0].client}: {self.dropped[0].reason}" if self.dropped else ""
-        return ClientLost(
-            f"only {len(self.cohort)} of {asked} clients gave a usable answer, {needed} are needed{first}",
-            f"round {self.index}; the model of round {self.index - 1} stands",
-            "mend the clients, or lower min_clients",
-        )

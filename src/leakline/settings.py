@@ -80,17 +80,24 @@ class Cohort(Settings):
     ``sampling``: everybody ("full"), each client independently with probability ``participation`` ("poisson"), or a
     share of that size ("fixed"). ``on_bad_client``: "drop" goes on without a client whose answer is unusable,
     "stop" ends the run before anything is published. ``min_clients``: fewer usable
-    answers end the run. ``secure_aggregation``: "assumed" lets the server's seat see only the sum of a round's updates.
+    answers end the run (a sum that nobody may look into needs three). ``max_norm``: a longer update is unusable (0:
+    none is). ``secure_aggregation``: "assumed" lets the server's seat see only the sum of a round's updates.
     No protocol is run for it; the card says that it was assumed. ``planned``: for how many clients means are
     planned (0: as many as there are); a client more or less then changes no public number.
     """
 
     sampling: Literal["full", "poisson", "fixed"] = setting("full")
     participation: float = setting(1.0, gt=0, le=1)
-    min_clients: int = setting(1, "study", ge=1)
+    min_clients: int = setting(2, "study", ge=1)
+    max_norm: float = setting(0.0, "study", quiet=True, ge=0)
     on_bad_client: Literal["drop", "stop"] = setting("drop", "study")
     secure_aggregation: Literal["none", "assumed"] = setting("none", quiet=True)
     planned: int = setting(0, quiet=True, ge=0)
+
+    @property
+    def quorum(self) -> int:
+        """How many usable answers a round needs, where so many clients were asked."""
+        return max(self.min_clients, 3) if self.secure_aggregation == "assumed" else self.min_clients
 
     def expected(self, clients: int) -> float:
         """How many of so many clients (or of those that were planned) a round has on average."""

@@ -136,7 +136,7 @@ def test_a_broken_promise_ends_with_exit_code_3(tmp_path, monkeypatch) -> None: 
     text = STUDY.replace('use = "gaussian-release"', 'use = "shoddy:Shoddy"')
     path = tmp_path / "broken.toml"
     path.write_text(text)
-    list(run_study(parse(text), tmp_path / "out", workers=1))
-    found = runner.invoke(app, ["audit", str(path), "--out", str(tmp_path / "out"), "--trials", "4000"])
+    list(run_study(parse(text, trust=True), tmp_path / "out", workers=1))
+    found = runner.invoke(app, ["audit", str(path), "--out", str(tmp_path / "out"), "--trials", "4000", "--trust"])
     assert found.exit_code == 3
     assert "BROKEN" in found.stdout

@@ -114,7 +114,7 @@ class Reader:
         elif block.language == "console":
             self.type(block)
         if block.language == "toml" and {"name", "data"} <= tomllib.loads(block.text).keys():
-            spec.parse(block.text, block.file or self.page.name)
+            spec.parse(block.text, block.file or self.page.name, trust=True)
 
     def type(self, block: Block) -> None:
         for command, shown in sessions(block):

@@ -19,6 +19,7 @@ import tiny  # noqa: E402
 from leakline.defences import (  # noqa: E402
     AdaptiveClip,
     FedPer,
+    GaussianRelease,
     GlobalDP,
     Intermediaries,
     LdpSgd,
@@ -27,6 +28,7 @@ from leakline.defences import (  # noqa: E402
 )
 from leakline.errors import ClientLost, StackError  # noqa: E402
 from leakline.federation import Federation, federate, initial_weights  # noqa: E402
+from leakline.flower.wrap.sides import HEAD  # noqa: E402
 from leakline.messages import Dropped, Order, Update  # noqa: E402
 from leakline.strategies import MENU as STRATEGIES  # noqa: E402
 from leakline.weights import Layout, Weights  # noqa: E402
@@ -304,14 +306,28 @@ def test_a_client_that_raises_or_never_answers_is_dropped_and_too_few_stop_the_r
             raise RuntimeError("no data at /home/someone")
         return train(client, weights, index)
 
-    run = on_flower((), mods=[], train=broken, fault=lambda c, r: None if c == "c" else r)
+    run = on_flower((), mods=[], train=broken, fault=lambda c, r: None if c == "c" else r, min_clients=1)
     assert [d[0] for d in run["strategy"].rounds[0]["dropped"]] == ["node-11", "node-12"]
     assert "no reply" in run["strategy"].rounds[0]["dropped"][1][1]
     assert "someone" not in run["strategy"].rounds[0]["dropped"][0][1]  # a path may name a patient
     with pytest.raises(ClientLost, match="only 1 of 3 clients gave a usable answer, 2 are needed"):
+        on_flower((), mods=[], train=broken, fault=lambda c, r: None if c == "c" else r)
+    with pytest.raises(ClientLost, match="only 1 of 3 clients gave a usable answer, 2 are needed"):
         on_flower((MetricPrivacy(0.5, clip=1.0),), mods=[], train=broken, fault=lambda c, r: None if c == "c" else r)
     with pytest.raises(ClientLost, match="only 2 of 3"):
         on_flower((), mods=[], train=broken, min_clients=3)
+
+
+def test_a_node_that_sends_more_parts_than_it_was_asked_for_is_dropped():
+    def greedy(client: str, reply: Any) -> Any:
+        if client == "b":
+            reply.content.config_records[HEAD]["parts"] = 200
+        return reply
+
+    run = on_flower((GaussianRelease(1.0, 1.0),), fault=greedy)
+    for line in run["strategy"].rounds:
+        assert line["cohort"] == ["node-10", "node-12"]
+        assert line["dropped"] == [["node-11", "it sends 200 parts, and was asked for 1"]]
 
 
 def test_one_more_metric_of_one_client_stops_nobody():

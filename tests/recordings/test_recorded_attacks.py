@@ -189,9 +189,9 @@ def test_what_does_not_fit_is_said(tmp_path):
         run(settings={"variant": "magic"})
     with pytest.raises(LeaklineError, match='there is no "magic"'):
         attack_for("magic", lab_over(recording, TARGET), {})
-    with pytest.raises(LeaklineError, match="cannot import"):
+    with pytest.raises(LeaklineError, match="cannot be imported"):
         imported("nowhere.at.all:Net")
-    with pytest.raises(LeaklineError, match="cannot be called"):
+    with pytest.raises(LeaklineError, match="is not a function"):
         imported("leakline.recordings.format:VERSION")
     with pytest.raises(LeaklineError, match="round 7 is not in this recording"):
         attacked(recording, rounds=[7])

@@ -6,7 +6,6 @@ Heavy imports happen inside the commands, so that ``leakline --help`` answers at
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -40,8 +39,6 @@ app.add_typer(flower.flower_app, name="flower")
 
 def main() -> None:
     """Entry point: errors that a user can mend end with exit code 2 and no traceback."""
-    # `model = "model:build"` means a file beside the study; behind all others, so that it hides no installed package.
-    sys.path.append(os.getcwd())
     try:
         app(standalone_mode=True)
     except LeaklineError as error:

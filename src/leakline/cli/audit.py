@@ -15,6 +15,7 @@ import typer
 
 from leakline.cli.console import JsonOption, err, out, print_card, value_of
 from leakline.cli.gate import FailIf, gate_cards
+from leakline.cli.loading import TrustOption, load_study
 from leakline.errors import LeaklineError, StudyError
 from leakline.recordings import is_recording
 
@@ -42,6 +43,7 @@ def audit(
     preset: Annotated[str, typer.Option(help="A study's preset.")] = "",
     explain: Annotated[bool, typer.Option(help="Which games, against which claim, and what they could find.")] = False,
     narrow: Annotated[bool, typer.Option(help="The canary's games alone, without the wide look.")] = False,
+    trust: TrustOption = False,
     as_json: JsonOption = False,
     fail_if: FailIf = [],  # noqa: B006
 ) -> None:
@@ -66,7 +68,7 @@ def audit(
         else:
             if context.args:
                 raise LeaklineError(f"unknown option {context.args[0]}", fix="settings go with a defence's name only")
-            cards, plain = _study(target, preset, out_dir, who, trials, confidence, delta, not narrow)
+            cards, plain = _study(target, preset, out_dir, who, trials, confidence, delta, not narrow, trust)
     except ValueError as error:
         raise LeaklineError(str(error), "audit") from error
     if as_json:
@@ -111,7 +113,7 @@ def _settings(options: Sequence[str]) -> dict[str, Any]:
 
 def _study(
     target: str, preset: str, out_dir: Path | None, seat: Seat, trials: int,
-    confidence: float, delta: float, wide: bool,
+    confidence: float, delta: float, wide: bool, trust: bool,
 ) -> tuple[list[Card], Any]:  # fmt: skip
     """Every finished cell gets the measured half of its card; a cell that was not run is named and left alone."""
     import torch
@@ -121,14 +123,13 @@ def _study(
     from leakline.study.carded import card_of
     from leakline.study.describe import description, key_of
     from leakline.study.lab import Lab, meet
-    from leakline.study.spec import load
     from leakline.study.store import Store
 
     torch.set_num_threads(1)
     given = Path(target)
     if (given / "study.toml").is_file():
         target, out_dir = str(given / "study.toml"), given
-    study = load(target, preset)
+    study = load_study(target, preset, trust=trust)
     root = out_dir if out_dir is not None else Path("runs") / study.name
     audits = {"audit": Audit(trials, confidence, seat, delta, wide)}
     store, cards, missing = Store(root), [], 0

@@ -7,6 +7,7 @@ import json
 import typer
 
 from leakline.cli.console import JsonOption, OnlyOption, PresetOption, SetOption, StudyArgument, out, print_card
+from leakline.cli.loading import TrustOption, load_study
 
 
 def check(
@@ -14,13 +15,13 @@ def check(
     preset: PresetOption = "",
     sets: SetOption = [],  # noqa: B006
     only: OnlyOption = [],  # noqa: B006
+    trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Validate a study without training: partition, model, every formal card, time, memory and disk."""
     from leakline.study.check import check_study
-    from leakline.study.spec import load
 
-    checked = check_study(load(study, preset, sets).only(only))
+    checked = check_study(load_study(study, preset, sets, trust).only(only))
     if as_json:
         out.print_json(json.dumps(checked.as_dict()))
     else:

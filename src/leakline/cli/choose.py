@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from leakline.cli.console import JsonOption, out
+from leakline.cli.loading import load_study
 from leakline.errors import LeaklineError
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def _root(target: str) -> Path:
     given = Path(target)
     if given.is_dir():
         return given
-    from leakline.study.spec import find, load
+    from leakline.study.spec import find
 
     find(target)
-    return Path("runs") / load(target).name
+    return Path("runs") / load_study(target).name

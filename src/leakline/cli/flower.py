@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from leakline.cli.console import StudyArgument, out
+from leakline.cli.loading import load_study
 from leakline.errors import LeaklineError, StudyError
 
 if TYPE_CHECKING:
@@ -113,9 +114,8 @@ def export_app(
 ) -> None:
     """Write a study as a Flower app of four files: `flwr run FOLDER` takes it."""
     from leakline.flower import export
-    from leakline.study.spec import load
 
-    loaded = load(study, preset)
+    loaded = load_study(study, preset)
     root = (out_dir or Path("runs") / loaded.name).absolute()
     export(loaded.text, folder, name=loaded.name, preset=preset, settings={"out": str(root), "folder": str(Path.cwd())})
     out.print(f"{folder}: flwr run {folder} SUPERLINK --stream; results will be in {root} on the SuperLink's machine")
@@ -129,9 +129,8 @@ def split_data(
 ) -> None:
     """Cut a study's data into one folder for each client, so that every node can be given only its own."""
     from leakline.flower.transport.shares import write_shares
-    from leakline.study.spec import load
 
-    for name, settings in write_shares(load(study, preset), folder).items():
+    for name, settings in write_shares(load_study(study, preset), folder).items():
         out.print(f'{name}: --node-config \'client="{name}" data="{settings.absolute()}"\'')
 
 
@@ -166,7 +165,7 @@ def up(
 def _nodes(count: int, study: str, preset: str, data: Path | None, folder: Path) -> list[Any]:
     from leakline.flower.transport.shares import write_shares
     from leakline.flower.trial import Node
-    from leakline.study.spec import load, parse
+    from leakline.study.spec import parse
 
     if count < 0:
         raise LeaklineError(f"so many nodes there cannot be: {count}", "--nodes", "a number above 0")
@@ -178,7 +177,7 @@ def _nodes(count: int, study: str, preset: str, data: Path | None, folder: Path)
             raise LeaklineError(f"{len(chosen)} nodes' data are there, not {max(count, 1)}", data.name)
         return chosen[: count or len(chosen)]
     if study:
-        loaded = load(study, preset)
+        loaded = load_study(study, preset)
     else:
         folder.mkdir(parents=True, exist_ok=True)
         text = _STUDY.format(nodes=count or 3)

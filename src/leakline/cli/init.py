@@ -47,4 +47,5 @@ def init(
         out.print("\nPut images into images/CLASS/*.png there, and your network into model.py. Then:")
     else:
         out.print("\nThen:")
-    out.print(f"  cd {name}\n  leakline check study.toml\n  leakline run study.toml")
+    trust = " --trust" if own else ""
+    out.print(f"  cd {name}\n  leakline check study.toml{trust}\n  leakline run study.toml")

@@ -9,6 +9,7 @@ import typer
 
 from leakline.cli import flower, gate
 from leakline.cli.console import OnlyOption, PresetOption, SetOption, StudyArgument, err, out, print_card
+from leakline.cli.loading import TrustOption, load_study
 from leakline.cli.progress import Progress
 
 
@@ -21,6 +22,7 @@ def run(
     workers: Annotated[
         int, typer.Option(help="Worker processes; 0 takes one per core. Results do not depend on it.")
     ] = 0,
+    trust: TrustOption = False,
     fail_if: gate.FailIf = [],  # noqa: B006
     on: flower.OnOption = "local",
     superlink: flower.SuperlinkOption = "",
@@ -33,9 +35,8 @@ def run(
     from leakline.results import read
     from leakline.study.carded import card_of
     from leakline.study.run import declared, run_study
-    from leakline.study.spec import load
 
-    loaded = load(study, preset, sets).only(only)
+    loaded = load_study(study, preset, sets, trust).only(only)
     gate.check_conditions(fail_if, loaded.every_attack)
     flower.check_place(on)
     root = out_dir if out_dir is not None else Path("runs") / loaded.name

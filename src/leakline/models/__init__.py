@@ -6,7 +6,7 @@ gives logits. `resolve` also takes ``"package.module:factory"``. `initial` start
 
 from __future__ import annotations
 
-import importlib
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
@@ -16,6 +16,8 @@ import torch
 from torch import nn
 
 from leakline.errors import StudyError
+from leakline.foreign import Kind as Wanted
+from leakline.foreign import Unfit, fetch, is_function_of, returns
 from leakline.models.base import Kind, Model, Shape
 from leakline.models.medical import DenseNet121, ResNet18, UNet
 from leakline.models.papers import Paper000CNN, Paper002CNN
@@ -25,6 +27,7 @@ from leakline.models.small import MLP, MotionCNN, SmallCNN
 from leakline.models.unet import SmallUNet
 
 __all__ = [
+    "FACTORY",
     "MENU",
     "Finding",
     "Imported",
@@ -50,6 +53,29 @@ MENU: dict[str, type[Model]] = {
 }
 
 
+def _builds(thing: Any, package: str) -> bool:
+    """Whether a name may be called to get a network: a function of that package, or a network's own class."""
+    if inspect.isclass(thing):
+        return issubclass(thing, nn.Module)
+    # Functions of leakline that build something else take no such consent as the user's own.
+    return is_function_of(thing, package) and (package != "leakline" or returns(thing, nn.Module))
+
+
+FACTORY = Wanted(
+    "a function (or nn.Module class) of that module that builds a network",
+    _builds,
+    "write a function in it: def build(shape, classes): return Net(...)",
+)
+"""What the import path of a model must stand for."""
+
+
+def _factory(path: str) -> Any:
+    try:
+        return fetch(path, FACTORY)
+    except Unfit as error:
+        raise StudyError(error.what, "model", error.fix) from error
+
+
 @dataclass(frozen=True)
 class Imported:
     """A network made by the user's own factory, called as ``factory(shape=..., classes=..., **settings)``."""
@@ -59,7 +85,7 @@ class Imported:
 
     def build(self, shape: Shape, classes: int, kind: Kind = "classification") -> nn.Module:
         """What the factory returns, which must be an ``nn.Module``."""
-        network = _import(self.path)(shape=shape, classes=classes, **self.settings)
+        network = _factory(self.path)(shape=shape, classes=classes, **self.settings)
         if not isinstance(network, nn.Module):
             raise StudyError(
                 f"the factory {self.path!r} returned a {type(network).__name__}, not a torch.nn.Module",
@@ -73,7 +99,7 @@ def resolve(use: str, settings: Mapping[str, Any] | None = None) -> Model:
     """The model that a study means: a menu name or ``"package.module:factory"``, with its settings."""
     chosen = dict(settings or {})
     if ":" in use:
-        _import(use)
+        _factory(use)
         return Imported(use, chosen)
     if use not in MENU:
         near = get_close_matches(use.lower(), MENU, n=1, cutoff=0.0)[0]
@@ -96,26 +122,3 @@ def initial(model: Model, shape: Shape, classes: int, kind: Kind = "classificati
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         return model.build(shape, classes, kind)
-
-
-def _import(path: str) -> Any:
-    module_name, _, factory = path.partition(":")
-    near = get_close_matches(module_name.lower(), MENU, n=1, cutoff=0.0)[0]
-    or_menu = f'or use a model of the menu, such as "{near}"'
-    if not all(part.isidentifier() for part in [*module_name.split("."), factory]):
-        raise StudyError(f"{path!r} is not an import path", "model", f'write "package.module:factory", {or_menu}')
-    try:
-        module = importlib.import_module(module_name)
-    except ImportError as error:
-        raise StudyError(
-            f"the model {path!r} cannot be imported: {error}",
-            "model",
-            f"install the package or start leakline where it can be imported, {or_menu}",
-        ) from error
-    found = getattr(module, factory, None)
-    if not callable(found):
-        names = [name for name in vars(module) if not name.startswith("_") and callable(getattr(module, name))]
-        close = get_close_matches(factory, names, n=1)
-        hint = f'did you mean "{module_name}:{close[0]}"' if close else "name a function or class in it"
-        raise StudyError(f"the module {module_name!r} has no factory {factory!r}", "model", f"{hint}, {or_menu}")
-    return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +17,8 @@ from leakline.attacks.inversion.intercepted import norm_momenta
 from leakline.bench.training import Plan
 from leakline.data.guard import npz_names, read_npz
 from leakline.errors import DataError, LeaklineError, StackError, StudyError
+from leakline.foreign import Unfit, fetch
+from leakline.models import FACTORY
 from leakline.readings import Reading
 from leakline.recordings.lab import ELSEWHERE, RecordedLab
 from leakline.recordings.recording import Recording
@@ -109,15 +110,12 @@ def _refusal(name: str, why: str, fix: str) -> StackError:
 
 
 def imported(path: str) -> Callable[[], nn.Module]:
-    """``package.module:build`` as the function or class that it names."""
-    module, _, name = path.partition(":")
+    """``package.module:build`` as the function or class that it names, in a file of this folder or installed."""
     try:
-        build = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise LeaklineError(f"cannot import {path!r}: {error}", "--model", 'write "package.module:name"') from error
-    if not callable(build):
-        raise LeaklineError(f"{path!r} cannot be called", "--model", "name a function or class that builds the model")
-    return build  # type: ignore[no-any-return]
+        build: Callable[[], nn.Module] = fetch(path, FACTORY, (Path.cwd(),))
+    except Unfit as error:
+        raise LeaklineError(error.what, "--model", error.fix) from error
+    return build
 
 
 def load_truth(path: Path) -> dict[str, Tensor]:

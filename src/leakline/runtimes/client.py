@@ -48,9 +48,11 @@ def answer_safely(
 ) -> Iterator[Update | Dropped]:
     """The turns of several clients; one whose code raises is dropped, and the others do not suffer for it."""
     try:
-        for updates in answer_many(federation, bench, turns):
-            yield from updates
-    except Exception as error:  # a client's model or data may raise anything
+        answers = [update for updates in answer_many(federation, bench, turns) for update in updates]
+        if strange := [type(update).__name__ for update in answers if not isinstance(update, Update)]:
+            raise TypeError(f"a defence released a {strange[0]} instead of an update")
+        yield from answers
+    except (Exception, SystemExit) as error:  # a client's model or data may raise anything, and may want to end us
         if len(turns) == 1:
             yield Dropped(turns[0][0].client, reason_of(error))
             return

@@ -66,7 +66,7 @@ class LocalTransport:
     def exchange(self, orders: Sequence[Order]) -> Iterator[Update | Dropped]:
         """Let every ordered client take its turn."""
         groups = self._groups(orders)
-        if self.workers == 1 or len(groups) == 1:
+        if self.workers == 1 or not groups:
             for group in groups:
                 yield from self._here(group)
             return

@@ -26,7 +26,7 @@ from torch import Tensor
 from leakline.bench.memory import pack, unpack
 from leakline.bench.training import Bench
 from leakline.federation import Federation
-from leakline.messages import Dropped, Memory, Order, Update
+from leakline.messages import Dropped, Memory, Order, Update, problem_with
 from leakline.runtimes.client import answer_safely, reason_of
 from leakline.runtimes.machine import die_with, tune_allocator
 from leakline.weights import Layout, Weights
@@ -222,6 +222,9 @@ class Pool:
             if isinstance(each, Dropped):
                 answers.append({"client": each.client, "dropped": each.reason})
                 continue
+            if bad := _unsendable(each):
+                answers.append({"client": each.client, "dropped": bad})
+                continue
             slot = None
             if each.delta.layout.entries:
                 if each.delta.layout != self.layout or not slots:
@@ -236,3 +239,8 @@ class Pool:
             })  # fmt: skip
         packed = [pack(memory) for _, memory in turns]
         return {"answers": answers, "memories": [len(p) for p in packed]}, b"".join(packed)
+
+
+def _unsendable(update: Update) -> str | None:
+    """Why an update of somebody's own defence cannot be carried; what it is worth is for the server's guard to say."""
+    return problem_with(update, update.delta) if type(update.client) is str else "its name is no text"

@@ -29,6 +29,8 @@ class Combine:
 
     sums: ClassVar[bool] = False
     """Whether the sum of the updates is all that it needs, so that a server that sees nothing else can do it."""
+    robust: ClassVar[bool] = False
+    """Whether one update among many cannot decide the result, however long it is."""
 
     def __call__(self, updates: Iterable[Update]) -> Weights:
         """The combined change."""
@@ -125,6 +127,8 @@ class Median(Combine):
     number of clients: the mean of the middle two, as NumPy does.
     """
 
+    robust = True
+
     def influence(self, clip: float, clients: float) -> NoClaim:
         """Not bounded by C / n."""
         return NoClaim("one client can move a median by as much as C, whatever n is", EVEN)
@@ -170,6 +174,8 @@ class TrimmedMean(Combine):
     """The mean of each coordinate without its floor(beta * n) smallest and largest values (Yin et al. 2018)."""
 
     beta: float = 0.2
+
+    robust = True
 
     def __post_init__(self) -> None:
         if not 0 <= self.beta < 0.5:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import importlib
 import inspect
 import typing
 from collections.abc import Callable, Iterable, Mapping
@@ -14,6 +13,8 @@ from typing import Any
 import pydantic
 
 from leakline.errors import LeaklineError
+from leakline.foreign import Kind, Unfit
+from leakline.study.consent import Consent
 from leakline.study.lines import Path, line_of
 
 
@@ -24,6 +25,8 @@ class Mistakes:
     file: str
     lines: dict[Path, int]
     found: list[tuple[int, str]] = field(default_factory=list)
+    consent: Consent = field(default_factory=Consent)
+    """To which code outside leakline the study's reader has agreed."""
 
     def add(self, path: Path, what: str, fix: str = "") -> None:
         """Note a mistake at a key."""
@@ -99,8 +102,13 @@ def check_values(
     return {name: getattr(values, name) for name in wanted if name in table}
 
 
-def build(menu: Mapping[str, Callable[..., Any]], table: Any, path: Path, mistakes: Mistakes) -> Any | None:
-    """The object that a table names with ``use`` and sets with its other keys, or None with the mistakes noted."""
+def build(
+    menu: Mapping[str, Callable[..., Any]], table: Any, path: Path, mistakes: Mistakes, kind: Kind | None = None
+) -> Any | None:
+    """The object that a table names with ``use`` and sets with its other keys, or None with the mistakes noted.
+
+    ``kind``: what a name from outside the menu must stand for; without one there are no other names.
+    """
     if isinstance(table, str):
         table = {"use": table}
     if not isinstance(table, Mapping):
@@ -110,30 +118,30 @@ def build(menu: Mapping[str, Callable[..., Any]], table: Any, path: Path, mistak
     if not isinstance(use, str):
         mistakes.add((*path, "use"), "is needed", f"one of: {', '.join(sorted(menu))}")
         return None
-    entry = menu.get(use) or (_imported(use, path, mistakes) if ":" in use else None)
+    entry = menu.get(use)
+    if entry is None and kind is not None and ":" in use:
+        entry = fetched(use, kind, (*path, "use"), mistakes)
+    elif entry is None:
+        mistakes.unknown((*path, "use"), menu, kind=use)
     if entry is None:
-        if ":" not in use:
-            mistakes.unknown((*path, "use"), menu, kind=use)
-        return None
-    values = check_values({k: v for k, v in table.items() if k != "use"}, parameters(entry), path, mistakes)
-    if values is None:
         return None
     try:
-        return entry(**values)
+        wanted = parameters(entry)
+        values = check_values({k: v for k, v in table.items() if k != "use"}, wanted, path, mistakes)
+        return None if values is None else entry(**values)
     except (ValueError, TypeError, LeaklineError) as error:
-        mistakes.add(path, str(error).splitlines()[0])
-        return None
+        mistakes.add(path, (str(error).splitlines() or ["it cannot be made"])[0])
+    except Exception as error:
+        if use in menu:
+            raise
+        mistakes.add(path, f"{use} cannot be made: {type(error).__name__}: {str(error)[:160]}", "mend its code")
+    return None
 
 
-def _imported(use: str, path: Path, mistakes: Mistakes) -> Callable[..., Any] | None:
-    module, _, name = use.partition(":")
+def fetched(use: str, kind: Kind, path: Path, mistakes: Mistakes) -> Any | None:
+    """What a name from outside the menus stands for; None where it is wrong, or its code has not been agreed to."""
     try:
-        found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        mistakes.add(
-            (*path, "use"),
-            f"cannot import {use!r}: {error}",
-            'write "package.module:name" of something installed',
-        )
+        return mistakes.consent.fetch(use, kind)
+    except Unfit as error:
+        mistakes.add(path, error.what, error.fix)
         return None
-    return found  # type: ignore[no-any-return]

@@ -27,12 +27,22 @@ def card_so_far(title: str, federation: Federation, run: Run, delta: float) -> C
         for client, reason in record["dropped"]:
             dropped.setdefault(f"{client}: {reason}", []).append(record["round"])
     lines = tuple(f"{who} ({len(rounds)} rounds, first in round {rounds[0]})" for who, rounds in dropped.items())
+    longest: dict[str, float] = {}
+    for record in records:
+        for client, times in record.get("longer", {}).items():
+            longest[client] = max(longest.get(client, 0.0), times)
+    longer = tuple(
+        f"{client} sent updates up to {times:.0f} times as long as the median, and a mean follows them; fedmedian, "
+        "fedtrimmed, a defence that clips, or max_norm would not"
+        for client, times in longest.items()
+    )
     last = [
         Reading.of(r)
         for r in run.readings()
         if r.get("round") == len(records) - 1 and r["by"] == "utility" and "client" not in r
     ]
-    return replace(card, dropped=lines, utility=tuple(r for r in last if r.measure == federation.objective.headline))
+    utility = tuple(r for r in last if r.measure == federation.objective.headline)
+    return replace(card, dropped=lines, longer=longer, utility=utility)
 
 
 def card_of(run: Run, title: str = "", measures: Iterable[Measure] = ()) -> Card:

@@ -12,6 +12,7 @@ from typing import Any
 
 from leakline.errors import StudyError
 from leakline.federation import Federation
+from leakline.foreign import Foreign
 from leakline.names import is_safe
 
 
@@ -44,6 +45,8 @@ class Study:
     """What a reader must know about how the study was resolved (an embedded data set in place of a missing one)."""
     narrowed: bool = False
     """Whether `only` left cells out; those that were run before then stay in the run directory's grid."""
+    foreign: tuple[Foreign, ...] = ()
+    """Code outside leakline that the study runs."""
 
     def __post_init__(self) -> None:
         if not is_safe(self.name):

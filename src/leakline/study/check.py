@@ -92,7 +92,8 @@ class Checked:
 
 def check_study(study: Study) -> Checked:
     """Build every federation, look at model and data, compute every formal card, time a few batches."""
-    checked = Checked(study.name, len(study.cells), list(study.notes))
+    foreign = [f"this study runs code that is not leakline's: {code}" for code in study.foreign]
+    checked = Checked(study.name, len(study.cells), [*study.notes, *foreign])
     timed: dict[tuple[Any, ...], _Timed] = {}
     seen: set[tuple[Any, ...]] = set()
     asked: dict[tuple[Any, ...], float] = {}

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from leakline.data.base import Data
 from leakline.federation import Federation, Transport
+from leakline.guard import judgements
 from leakline.leakage.interval import Interval, clopper_pearson, mean_interval
-from leakline.messages import Memory, Order, Round, Update
+from leakline.messages import Memory, Order, Round
 from leakline.readings import Reading
 from leakline.weights import Weights
 
@@ -50,7 +51,7 @@ def by_server(federation: Federation, transport: Place, round_: Round) -> list[R
 def by_clients(federation: Federation, transport: Place, round_: Round) -> list[Reading]:
     """Every figure as the mean over clients, and the headline and the loss of each client."""
     orders = [Order(name, round_.index, round_.result, kind="evaluate") for name in federation.judges]
-    answers = [one for one in transport.exchange(orders) if isinstance(one, Update)]
+    answers = judgements(transport.exchange(orders), federation.judges)
     found = []
     for name in dict.fromkeys(name for one in answers for name in one.metrics):
         values = {one.client: one.metrics[name] for one in answers if name in one.metrics}

@@ -26,13 +26,15 @@ from leakline import strategies as strategy_menu
 from leakline import utility as loss_menu
 from leakline.bench.training import Plan
 from leakline.data.base import Task
-from leakline.errors import LeaklineError, StudyError
+from leakline.errors import StudyError
 from leakline.federation import Federation
 from leakline.names import is_safe
 from leakline.settings import Table
 from leakline.strategies import Strategy
-from leakline.study.build import Mistakes, build, check_values, parameters
+from leakline.study import kinds
+from leakline.study.build import Mistakes, build, check_values, fetched, parameters
 from leakline.study.cells import Cell, Study
+from leakline.study.consent import Consent, Untrusted
 from leakline.study.lines import key_lines
 from leakline.study.sharing import Shared, task_of
 
@@ -105,14 +107,20 @@ def find(study: str) -> Path:
     raise StudyError(f"there is no study {study!r}", fix=f"give a .toml file, or one of: {known}")
 
 
-def load(study: str, preset: str = "", sets: Sequence[str] = ()) -> Study:
-    """Read a study by path or name."""
+def load(study: str, preset: str = "", sets: Sequence[str] = (), *, trust: bool = False) -> Study:
+    """Read a study by path or name.
+
+    Code that is not leakline's and that the study names ("net:build") lies in a file beside it or in an installed
+    package that offers it. It is imported only if this user has agreed to it before, or with ``trust``: else
+    `Untrusted` lists it.
+    """
     path = find(study)
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise StudyError(f"{path.name} cannot be read: {error}", path.name, "a study is a UTF-8 text file") from error
-    return parse(text, path.name, preset, sets)
+    beside = (path.resolve().parent, Path.cwd())
+    return parse(text, path.name, preset, sets, trust=trust, beside=beside)
 
 
 def parse(
@@ -123,16 +131,19 @@ def parse(
     *,
     share: Share = task_of,
     here: bool = True,
+    trust: bool = False,
+    beside: tuple[Path, ...] = (),
 ) -> Study:
     """Make a study of TOML text. ``sets`` are "key=v1,v2": each makes another axis of the grid.
 
     ``here = False``: the data set that the study names need not be on this machine (``share`` does not load it).
+    ``trust``, ``beside``: as in `load`, the folders in which files of the user's own are looked for.
     """
     try:
         raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise StudyError("this is not TOML", f"{file}: {error}", "see the example in the README") from error
-    mistakes = Mistakes(file, key_lines(text))
+    mistakes = Mistakes(file, key_lines(text), consent=Consent(beside, trust))
     check_values(raw, _STUDY, (), mistakes)
     raw = _tables(raw)  # go on with what can be read, so that a mistake here does not hide those further down
     presets = raw.get("presets", {})
@@ -169,6 +180,8 @@ def parse(
         )
     if mistakes.found:
         raise StudyError(mistakes.text())
+    if mistakes.consent.refused:
+        raise Untrusted(mistakes.consent.refused, file)
     return Study(
         name,
         tuple(cells),
@@ -177,6 +190,7 @@ def parse(
         base.get("title", ""),
         text,
         tuple(dict.fromkeys(notes)),
+        foreign=tuple(mistakes.consent.codes),
     )
 
 
@@ -259,14 +273,15 @@ def _cells(
     warm = _plan(table.get("warm_start", {}), plan_keys, ("warm_start",), mistakes, Federation.warm_start)
     model = _model(table["model"], mistakes) if "model" in table else None
     strategies = {
-        name: build(strategy_menu.MENU, entry, ("strategies", name), mistakes)
+        name: build(strategy_menu.MENU, entry, ("strategies", name), mistakes, kinds.STRATEGY)
         for name, entry in table.get("strategies", _STUDY["strategies"][1]).items()
     }
     stacks: dict[str, tuple[Any, ...]] = {}
     for name, stack in table.get("defences", _STUDY["defences"][1]).items():
         entries = stack if isinstance(stack, list) else [stack]
         stacks[name] = tuple(
-            build(defence_menu.MENU, entry, ("defences", name, i), mistakes) for i, entry in enumerate(entries)
+            build(defence_menu.MENU, entry, ("defences", name, i), mistakes, kinds.DEFENCE)
+            for i, entry in enumerate(entries)
         )
     for kind, chosen in (("strategies", strategies), ("defences", stacks)):
         if not chosen:
@@ -281,7 +296,7 @@ def _cells(
     seeds = list(range(seeds)) if isinstance(seeds, int) else seeds
     if not seeds:
         mistakes.add(("seeds",), "at least one seed is needed")
-    if mistakes.found or data is None:
+    if mistakes.found or mistakes.consent.refused or data is None:
         return []
     from leakline.study.device import resolve_device
 
@@ -319,13 +334,11 @@ def _plan(
 
 
 def _model(table: Any, mistakes: Mistakes) -> Any | None:
-    if isinstance(table, Mapping) and ":" in str(table.get("use", "")) or isinstance(table, str) and ":" in table:
-        entry = {"use": table} if isinstance(table, str) else dict(table)
-        try:
-            return model_menu.resolve(entry.pop("use"), entry)
-        except LeaklineError as error:
-            mistakes.add(("model", "use"), error.what, error.fix)
-            return None
+    entry = {"use": table} if isinstance(table, str) else dict(table) if isinstance(table, Mapping) else {}
+    use = entry.pop("use", None)
+    if isinstance(use, str) and ":" in use:
+        wanted = fetched(use, model_menu.FACTORY, ("model", "use"), mistakes)
+        return None if wanted is None else model_menu.Imported(use, entry)
     return build(model_menu.MENU, table, ("model",), mistakes)
 
 
@@ -337,7 +350,7 @@ def _data(table: Mapping[str, Any], mistakes: Mistakes, notes: list[str], here: 
             mistakes.unknown(("data", key), known)
     values = check_values({k: v for k, v in table.items() if k in _SHARING}, _SHARING, ("data",), mistakes)
     own = {k: v for k, v in table.items() if k not in _SHARING and (use is None or k in known)}
-    source = build(data_menu.DATASETS, own, ("data",), mistakes)
+    source = build(data_menu.DATASETS, own, ("data",), mistakes, kinds.SOURCE)
     if values is None or source is None:
         return None
     if here and values.get("otherwise") and not source.available():
@@ -349,7 +362,8 @@ def _data(table: Mapping[str, Any], mistakes: Mistakes, notes: list[str], here: 
         return _data(other, mistakes, notes)
     if here and not source.available():
         mistakes.add(("data", "use"), f"{table['use']!r} is not here", f"it needs {source.needs}")
-    partitioner = build(data_menu.PARTITIONERS, values.pop("partition", "even"), ("data", "partition"), mistakes)
+    shared_out = values.pop("partition", "even")
+    partitioner = build(data_menu.PARTITIONERS, shared_out, ("data", "partition"), mistakes, kinds.PARTITIONER)
     values.pop("otherwise", None)
     return None if partitioner is None else Shared(source, partitioner, tuple(sorted(values.items())))
 
@@ -362,9 +376,7 @@ def _attacks(tables: Sequence[Any], mistakes: Mistakes, path: tuple[str, ...] = 
             table = {k: v for k, v in table.items() if k != "name"}
         if name in built:
             mistakes.add((*path, "attacks", i), f'two attacks are called "{name}"', 'give one a name = "..."')
-        attack = build(attack_menu.MENU, table, (*path, "attacks", i), mistakes)
-        if isinstance(attack, attack_menu.Attack):
+        attack = build(attack_menu.MENU, table, (*path, "attacks", i), mistakes, kinds.ATTACK)
+        if attack is not None:
             built[name] = attack
-        elif attack is not None:
-            mistakes.add((*path, "attacks", i), f"{name} is no attack", "derive it from leakline.attacks.Attack")
     return built

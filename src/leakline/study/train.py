@@ -81,7 +81,9 @@ def train_run(
 
 
 def _record(round_: Round) -> dict[str, Any]:
+    longer = {"longer": dict(round_.longer)} if round_.longer else {}
     return {
         "round": round_.index, "cohort": list(round_.cohort), "facts": dict(round_.facts),
         "metrics": dict(round_.metrics), "dropped": [[d.client, d.reason] for d in round_.dropped],
+        **longer,
     }  # fmt: skip

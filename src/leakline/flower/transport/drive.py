@@ -56,7 +56,7 @@ def on_deployment(
 ) -> tuple[Study, Opens]:
     """Train a study on the nodes of a running SuperLink; returns what is left to do here."""
     need_flower()
-    named = parse(asked.text, preset=asked.preset, sets=asked.sets, share=base_task).only(asked.only)
+    named = parse(asked.text, preset=asked.preset, sets=asked.sets, share=base_task, trust=True).only(asked.only)
     named = replace(named, cells=tuple(one_by_one(cell) for cell in named.cells))
     if all(_here(cell) for cell in named.cells):
         check_parts(named)

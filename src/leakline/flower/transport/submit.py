@@ -48,7 +48,7 @@ class Asked:
 
     def study(self, share: Share = task_of) -> Study:
         """The study with clients that train one by one, as they do on Flower."""
-        study = parse(self.text, preset=self.preset, sets=self.sets, share=share).only(self.only)
+        study = parse(self.text, preset=self.preset, sets=self.sets, share=share, trust=True).only(self.only)
         return replace(study, cells=tuple(one_by_one(cell) for cell in study.cells))
 
 

@@ -26,6 +26,7 @@ from leakline.flower.wrap.around import Around
 from leakline.flower.wrap.bridge import EXAMPLES, Bridge, finite_figures, node_name
 from leakline.flower.wrap.sides import CLIENT, HEAD, checked, stack_key
 from leakline.messages import Dropped, Memory, Receipt, Update
+from leakline.names import printable
 from leakline.stack import Stack
 
 
@@ -37,7 +38,7 @@ def as_strategy(
     noise: Literal["secret", "seeded"] = "secret",
     seed: int = 0,
     on_bad_client: Literal["drop", "stop"] = "drop",
-    min_clients: int = 1,
+    min_clients: int = 2,
     averages: bool | None = None,
     buffers: Iterable[str] = (),
 ) -> Defended:
@@ -77,7 +78,7 @@ class Defended(Around):
 
     def __init__(
         self, stack: Stack, strategy: Strategy, weighting: str, secret: bool = True,
-        seed: int = 0, on_bad_client: str = "drop", min_clients: int = 1, buffers: tuple[str, ...] = (),
+        seed: int = 0, on_bad_client: str = "drop", min_clients: int = 2, buffers: tuple[str, ...] = (),
     ) -> None:  # fmt: skip
         super().__init__(strategy)
         self.stack, self.weighting, self.secret, self.seed = stack, weighting, secret, seed
@@ -104,6 +105,7 @@ class Defended(Around):
             expected=float(len(self.asked)), values=self.sent.layout.size, facts=self.facts,
         )  # fmt: skip
         notes = stack.brief(self.turns)
+        self.most = stack.sends(notes)
         if stack.defences:  # a mod wants to know that this side is there, whether or not it has anything to do
             head = {"round": server_round - 1, "stack": stack_key(self.stack), "notes": json.dumps(notes)}
             for message in messages:
@@ -191,8 +193,8 @@ class Defended(Around):
             said = "carries no" if "stack" not in head else "was given another list than"
             return [Dropped(client, f"its ClientApp {said} as_mod for {self.client_side}")]
         parts = head.get("parts", 1)
-        if type(parts) is not int or not 1 <= parts <= 10_000:
-            return [Dropped(client, "it does not say how many parts it sends")]
+        if type(parts) is not int or not 1 <= parts <= self.most:
+            return [Dropped(client, f"it sends {printable(parts, 20)} parts, and was asked for {self.most}")]
         found: list[Update | Dropped] = []
         for part in range(parts):
             content = part_of(reply.content, part)
