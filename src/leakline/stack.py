@@ -62,6 +62,11 @@ class Stack:
         return Stack(tuple(d for d in self.using("publish").defences if d.at == at))
 
     @property
+    def dividing(self) -> Stack:
+        """The defences whose noise is for a mean over a number of clients that all count the same."""
+        return Stack(tuple(defence for defence in self.defences if defence.denominator))
+
+    @property
     def hooks(self) -> frozenset[str]:
         """Every hook that some defence uses."""
         return frozenset(hook for defence in self.defences for hook in defence.hooks)

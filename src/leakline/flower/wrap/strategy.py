@@ -60,15 +60,14 @@ def as_strategy(
             "wrap FedAvg or FedProx, say averages=True of a strategy of your own, or let the defence act on the model "
             '(at="model"), which promises nothing with such a strategy',
         )
-    counted = [type(d).__name__ for d in stack.defences if d.denominator]
     if weighting is None:
-        weighting = "even" if counted else "examples"
+        weighting = "even" if stack.dividing else "examples"
     if weighting not in ("examples", "even"):
         raise ValueError(f'weighting must be "examples" or "even": {weighting!r}')
-    if counted and weighting == "examples":
+    if stack.dividing and weighting == "examples":
         logging.getLogger("leakline").warning(
             "%s promises nothing here: clients count by their examples, its noise is for clients that count the same",
-            counted[0],
+            stack.dividing,
         )
     return Defended(stack, strategy, weighting, noise == "secret", seed, on_bad_client, min_clients, tuple(buffers))
 
@@ -106,7 +105,7 @@ class Defended(Around):
         )  # fmt: skip
         notes = stack.brief(self.turns)
         self.most = stack.sends(notes)
-        if stack.defences:  # a mod wants to know that this side is there, whether or not it has anything to do
+        if stack:  # a mod wants to know that this side is there, whether or not it has anything to do
             head = {"round": server_round - 1, "stack": stack_key(self.stack), "notes": json.dumps(notes)}
             for message in messages:
                 message.content = RecordDict({**dict(message.content.items()), HEAD: ConfigRecord(head)})
