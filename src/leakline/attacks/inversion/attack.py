@@ -248,7 +248,9 @@ class GradientInversion(Attack):
         # An evaluation that matches updates takes 6.6 forward passes (benchmarks), any other and a training step three.
         each = 2.2 if self.method.terms.update else 1.0
         how = self.method.search
-        several = sum(n for name in self._targets(federation) if (n := len(federation.clients[name].train)) > 1)
+        # One image's label is tried only under noise; the labels of several may be anyway.
+        sizes = [len(federation.clients[name].train) for name in self._targets(federation)]
+        several = sum(n for n in sizes if n > 1 or federation.stack.loudness)
         searched = images * how.restarts * how.iterations + several * most_trials(self.deals)
         return each * len(self.rounds) * federation.plan.epochs * searched
 
