@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+import torch
 from torch import Tensor
 
 from leakline.attacks.base import Artefact, Attack, Challenge, Lab
@@ -17,14 +18,14 @@ from leakline.attacks.inversion.intercepted import Intercepted, Labels, norm_mom
 from leakline.attacks.inversion.judge import Reconstruction, Secret, readings
 from leakline.attacks.inversion.objective import Terms
 from leakline.attacks.inversion.problem import Problem
-from leakline.attacks.inversion.search import Search, searches
+from leakline.attacks.inversion.search import Found, Search, searches
 from leakline.attacks.inversion.settle import most_trials, settled
 from leakline.attacks.inversion.statistics import Inverse
 from leakline.data.base import Data
 from leakline.errors import StudyError
 from leakline.federation import Federation
 from leakline.mechanisms.treatment import Treatment
-from leakline.messages import Keep
+from leakline.messages import Keep, Update
 from leakline.privacy import Seat
 from leakline.readings import Reading
 from leakline.views import ServerView, need_single_updates
@@ -278,18 +279,17 @@ class GradientInversion(Attack):
                     f"the update of {lost[0]} in round {index} was not kept: the run was made for an attack on others",
                     "run the study with another --out",
                 )
-            for update in updates:
-                if update.client not in self._targets(federation) or update.part:
+            for client in dict.fromkeys(update.client for update in updates):
+                if client not in self._targets(federation):
                     continue
+                parts = tuple(update for update in updates if update.client == client)
                 view = ServerView(
                     sent, federation.bench, federation.objective.per_example_loss, (sent,),
-                    federation.plan_of(update.client), (sent,), ((update,),),
+                    federation.plan_of(client), (sent,), (parts,),
                 )  # fmt: skip
-                notes = lab.notes(f"round-{index:04d}", update.client)
-                hints = Start(
-                    prior, update.client, index, wrong, self._treatment(federation), belief, shown, notes, lab.says
-                )
-                secret = scene.truth(federation, update.client, index, prior, self.seed, self.embedding)
+                notes = lab.notes(f"round-{index:04d}", client)
+                hints = Start(prior, client, index, wrong, self._treatment(federation), belief, shown, notes, lab.says)
+                secret = scene.truth(federation, client, index, prior, self.seed, self.embedding)
                 yield Challenge(view, hints, secret)
 
     def _treatment(self, federation: Federation) -> Treatment:
@@ -307,24 +307,21 @@ class GradientInversion(Attack):
         questions = list(asked)
         if not questions:
             return []
-        told = [hints for _, hints in questions]
+        asked_of = [(view, hints, update) for view, hints in questions for update in view.updates[0]]
+        told = [hints for _, hints, _ in asked_of]
         problems = settled(
-            [self._problem(*question) for question in questions], self.method.search, seed=self.seed, workers=workers
+            [self._problem(*each) for each in asked_of], self.method.search, seed=self.seed, workers=workers
         )
+        folders = [_notes(hints.notes, update.part) for _, hints, update in asked_of]
         found = searches(
-            problems, self.method.search, seed=self.seed, workers=workers, checkpoints=[hints.notes for hints in told],
+            problems, self.method.search, seed=self.seed, workers=workers, checkpoints=folders,
             progress=lambda i, standing: told[i].says(f"{self.variant} of {told[i].client}: {standing.line()}"),
         )  # fmt: skip
-        return [
-            Reconstruction(
-                made.images, made.objective, made.iterations, made.seconds, tuple(problem.evidence.inputs), made.classes
-            )
-            for made, problem in zip(found, problems, strict=True)
-        ]
+        pairs = iter(zip(found, problems, strict=True))
+        return [_together([next(pairs) for _ in view.updates[0]]) for view, _ in questions]
 
-    def _problem(self, view: ServerView, hints: Start) -> Problem:
+    def _problem(self, view: ServerView, hints: Start, update: Update) -> Problem:
         chosen = self.method
-        update = view.updates[0][0]
         sent = view.sent[0] if hints.wrong is None else hints.wrong
         seen = Intercepted(view.bench, sent, update.delta, view.plan, update.examples, hints.index, hints.treatment)
         return problem_of(
@@ -341,6 +338,22 @@ class GradientInversion(Attack):
         Of turns whose images nobody knows, the objective that was reached.
         """
         return readings(guesses, secrets)
+
+
+def _notes(folder: Path | None, part: int) -> Path | None:
+    """Where the search of one part of a client keeps its notes: a client that did not split itself has one part."""
+    return folder if folder is None or part == 0 else folder / f"part-{part}"
+
+
+def _together(parts: Sequence[tuple[Found, Problem]]) -> Reconstruction:
+    """One client's reconstruction from those of its parts."""
+    made = [found for found, _ in parts]
+    return Reconstruction(
+        torch.cat([found.images for found in made]), sum(found.objective for found in made) / len(made),
+        sum(found.iterations for found in made), sum(found.seconds for found in made),
+        tuple(name for _, problem in parts for name in problem.evidence.inputs),
+        tuple(label for found in made for label in found.classes),
+    )  # fmt: skip
 
 
 def _wrong(what: str, fix: str) -> StudyError:
