@@ -14,9 +14,10 @@ from leakline.attacks.inversion.scene import prior_of
 from leakline.bench.training import Plan
 from leakline.data.base import Client, Data, Task
 from leakline.data.phantoms import Phantoms
-from leakline.defences import FedBN
+from leakline.defences import FedBN, Intermediaries
 from leakline.errors import LeaklineError, StudyError
 from leakline.federation import Federation
+from leakline.leakage.images import rdlv_max
 from leakline.models.small import SmallCNN
 from leakline.readings import Reading
 from leakline.study.lab import Lab, examine
@@ -153,6 +154,21 @@ def test_under_fedbn_the_statistics_are_not_there_and_it_works_without(world, tm
     guarded = replace(world, defences=(FedBN(),))
     found = examine(attack, lab_of(guarded, attack, tmp_path))
     assert next(r for r in found if r.measure == "rdlv" and r.client).value > 0
+
+
+def test_every_part_of_a_client_that_splits_itself_is_attacked(tmp_path):
+    """Two images in two parts are two updates of one image each: both come back, as good as alone."""
+    data = Phantoms(examples=60, size=32, seed=1).load().train
+    task = Task((Client("a", data.take([0, 1])),), None, data.take(range(20, 60)), ("0", "1", "2", "3"))
+    dealt = Intermediaries(noise_multiplier=1.0, clip=1.0, parts=2, smallest=1)
+    split = Federation(task, SMOOTH, Plan(batch=4, learning_rate=0.05), rounds=1, defences=(dealt,), noise="seeded")
+    attack = GradientInversion(iterations=100, restarts=1)
+    lab = lab_of(split, attack, tmp_path)
+    (challenge,) = attack.challenges(lab)
+    assert [u.examples for u in challenge.view.updates[0]] == [1, 1]
+    made, truth = attack.guess(challenge.view, challenge.hints), challenge.secret
+    assert made.images.shape == truth.images.shape
+    assert bool((rdlv_max(truth.images, made.images, truth.prior) > 0.05).all())
 
 
 def test_priors():

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+import torch
 from torch import Tensor
 
 from leakline.attacks.base import Artefact, Attack, Challenge, Lab
@@ -17,20 +18,20 @@ from leakline.attacks.inversion.intercepted import Intercepted, Labels, norm_mom
 from leakline.attacks.inversion.judge import Reconstruction, Secret, readings
 from leakline.attacks.inversion.objective import Terms
 from leakline.attacks.inversion.problem import Problem
-from leakline.attacks.inversion.search import Search, searches
+from leakline.attacks.inversion.search import Found, Search, searches
 from leakline.attacks.inversion.settle import most_trials, settled
 from leakline.attacks.inversion.statistics import Inverse
 from leakline.data.base import Data
 from leakline.errors import StudyError
 from leakline.federation import Federation
 from leakline.mechanisms.treatment import Treatment
-from leakline.messages import Keep
+from leakline.messages import Keep, Update
 from leakline.privacy import Seat
 from leakline.readings import Reading
 from leakline.views import ServerView, need_single_updates
 from leakline.weights import Weights
 
-Variant = Literal["grad+bn", "dlg", "geiping", "bn-only", "deep-inversion"]
+Variant = Literal["grad+bn", "paper", "dlg", "geiping", "bn-only", "deep-inversion"]
 Statistics = Literal["client", "global", "none"]
 
 
@@ -48,6 +49,21 @@ _PIXELS = Search(optimiser="adam", levels=(1.0,), restarts=1, patience=1000)
 
 VARIANTS: dict[Variant, Method] = {
     "grad+bn": Method(Terms(smooth=100.0), Search()),
+    "paper": Method(
+        Terms(
+            update=1.0,
+            distance="norms",
+            statistics=1.0,
+            moments="norms",
+            exposed=0.0,
+            label=1.0,
+            variation=1e-4,
+            energy=1e-5,
+            box=0.0,
+        ),
+        replace(_PIXELS, rate=0.1, warm_up=100),
+        labels="trainable",
+    ),
     "dlg": Method(
         Terms(update=1.0, distance="l2", statistics=0.0, exposed=0.0, box=0.0),
         Search(levels=(1.0,), restarts=1),
@@ -73,6 +89,11 @@ VARIANTS: dict[Variant, Method] = {
 """The named attacks, as settings of one engine.
 
   grad+bn         ours: update and batch statistics matched, exactly read inputs, coarse to fine, L-BFGS
+  paper           paper 001's equations 1 to 5: un-squared norms of the update's and of the statistics' mismatch, the
+                  classes' loss, total variation and energy; labels searched for, Adam over pixels. Weights of the
+                  image terms, rate and warm-up are the released code's, the others 1 as in equation 1; the update's
+                  norms are divided by those that were observed. Use reading = "paper" for equations 3 and 4 beyond one
+                  step
   dlg             Zhu et al. 2019: squared distance, labels searched for, L-BFGS over pixels
   geiping         Geiping et al. 2020: cosine distance, total variation, signed Adam; knows nothing of statistics
   bn-only         what paper 001's released code amounts to: class loss and the client's batch statistics, no matching
@@ -228,7 +249,9 @@ class GradientInversion(Attack):
         # An evaluation that matches updates takes 6.6 forward passes (benchmarks), any other and a training step three.
         each = 2.2 if self.method.terms.update else 1.0
         how = self.method.search
-        several = sum(n for name in self._targets(federation) if (n := len(federation.clients[name].train)) > 1)
+        # One image's label is tried only under noise; the labels of several may be anyway.
+        sizes = [len(federation.clients[name].train) for name in self._targets(federation)]
+        several = sum(n for n in sizes if n > 1 or federation.stack.loudness)
         searched = images * how.restarts * how.iterations + several * most_trials(self.deals)
         return each * len(self.rounds) * federation.plan.epochs * searched
 
@@ -256,18 +279,17 @@ class GradientInversion(Attack):
                     f"the update of {lost[0]} in round {index} was not kept: the run was made for an attack on others",
                     "run the study with another --out",
                 )
-            for update in updates:
-                if update.client not in self._targets(federation) or update.part:
+            for client in dict.fromkeys(update.client for update in updates):
+                if client not in self._targets(federation):
                     continue
+                parts = tuple(update for update in updates if update.client == client)
                 view = ServerView(
                     sent, federation.bench, federation.objective.per_example_loss, (sent,),
-                    federation.plan_of(update.client), (sent,), ((update,),),
+                    federation.plan_of(client), (sent,), (parts,),
                 )  # fmt: skip
-                notes = lab.notes(f"round-{index:04d}", update.client)
-                hints = Start(
-                    prior, update.client, index, wrong, self._treatment(federation), belief, shown, notes, lab.says
-                )
-                secret = scene.truth(federation, update.client, index, prior, self.seed, self.embedding)
+                notes = lab.notes(f"round-{index:04d}", client)
+                hints = Start(prior, client, index, wrong, self._treatment(federation), belief, shown, notes, lab.says)
+                secret = scene.truth(federation, client, index, prior, self.seed, self.embedding)
                 yield Challenge(view, hints, secret)
 
     def _treatment(self, federation: Federation) -> Treatment:
@@ -285,24 +307,21 @@ class GradientInversion(Attack):
         questions = list(asked)
         if not questions:
             return []
-        told = [hints for _, hints in questions]
+        asked_of = [(view, hints, update) for view, hints in questions for update in view.updates[0]]
+        told = [hints for _, hints, _ in asked_of]
         problems = settled(
-            [self._problem(*question) for question in questions], self.method.search, seed=self.seed, workers=workers
+            [self._problem(*each) for each in asked_of], self.method.search, seed=self.seed, workers=workers
         )
+        folders = [_notes(hints.notes, update.part) for _, hints, update in asked_of]
         found = searches(
-            problems, self.method.search, seed=self.seed, workers=workers, checkpoints=[hints.notes for hints in told],
+            problems, self.method.search, seed=self.seed, workers=workers, checkpoints=folders,
             progress=lambda i, standing: told[i].says(f"{self.variant} of {told[i].client}: {standing.line()}"),
         )  # fmt: skip
-        return [
-            Reconstruction(
-                made.images, made.objective, made.iterations, made.seconds, tuple(problem.evidence.inputs), made.classes
-            )
-            for made, problem in zip(found, problems, strict=True)
-        ]
+        pairs = iter(zip(found, problems, strict=True))
+        return [_together([next(pairs) for _ in view.updates[0]]) for view, _ in questions]
 
-    def _problem(self, view: ServerView, hints: Start) -> Problem:
+    def _problem(self, view: ServerView, hints: Start, update: Update) -> Problem:
         chosen = self.method
-        update = view.updates[0][0]
         sent = view.sent[0] if hints.wrong is None else hints.wrong
         seen = Intercepted(view.bench, sent, update.delta, view.plan, update.examples, hints.index, hints.treatment)
         return problem_of(
@@ -319,6 +338,22 @@ class GradientInversion(Attack):
         Of turns whose images nobody knows, the objective that was reached.
         """
         return readings(guesses, secrets)
+
+
+def _notes(folder: Path | None, part: int) -> Path | None:
+    """Where the search of one part of a client keeps its notes: a client that did not split itself has one part."""
+    return folder if folder is None or part == 0 else folder / f"part-{part}"
+
+
+def _together(parts: Sequence[tuple[Found, Problem]]) -> Reconstruction:
+    """One client's reconstruction from those of its parts."""
+    made = [found for found, _ in parts]
+    return Reconstruction(
+        torch.cat([found.images for found in made]), sum(found.objective for found in made) / len(made),
+        sum(found.iterations for found in made), sum(found.seconds for found in made),
+        tuple(name for _, problem in parts for name in problem.evidence.inputs),
+        tuple(label for found in made for label in found.classes),
+    )  # fmt: skip
 
 
 def _wrong(what: str, fix: str) -> StudyError:

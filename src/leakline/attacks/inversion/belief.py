@@ -41,7 +41,8 @@ class Belief:
         along, rest = unknowns[:, : len(self.components)], unknowns[:, len(self.components) :]
         shape = (-1, *self.mean.shape[1:])
         fine = torch.fft.ifft2(torch.fft.fft2(rest.view(shape), norm="ortho") * self.spectrum, norm="ortho").real
-        return self.mean + (along @ self.components).view(shape) + self.deviation * fine
+        drawn: Tensor = self.mean + (along @ self.components).view(shape) + self.deviation * fine
+        return drawn
 
 
 def believe(images: Tensor) -> Belief:

@@ -235,8 +235,8 @@ def _factor(seen: Intercepted, parameters: dict[str, Tensor], recipe: Recipe) ->
         return None
     if weight not in seen.delta.layout.slices or bias not in seen.delta.layout.slices:
         return None
-    gradients = (-seen.delta[name] / recipe.rate for name in (weight, bias))
-    return read_factor(*gradients, parameters[weight], parameters[bias])
+    gradient, shift = (-seen.delta[name] / recipe.rate for name in (weight, bias))
+    return read_factor(gradient, shift, parameters[weight], parameters[bias])
 
 
 def _strides(recipe: Recipe) -> float:

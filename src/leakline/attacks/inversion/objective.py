@@ -13,6 +13,7 @@ from leakline.attacks.inversion.simulate import Simulated
 from leakline.attacks.inversion.statistics import mixed
 
 Distance = Literal["layers", "l2", "norms", "cosine"]
+Moments = Literal["relative", "norms"]
 
 
 @dataclass(frozen=True)
@@ -27,8 +28,9 @@ class Terms:
     smooth      how many times more the update counts on a network without kinks: there its mismatch is a smooth
                 function of the image, elsewhere a terraced one that had better not lead
     statistics  mean over BatchNorm layers of the squared error of batch means (in units of the observed standard
-                deviation) plus that of standard deviations (relative). Paper 001's equation 5 sums un-squared norms,
-                so a layer with large activations would outweigh the rest.
+                deviation) plus that of standard deviations (relative). With ``moments = "norms"`` as paper 001's
+                equation 5 has it: the sum of un-squared norms of both moments' errors, by which a layer with large
+                activations outweighs the rest.
     exposed     relative squared error of the layers' inputs that were read exactly (`exposed`)
     label       the network's own loss on the images: pulls them towards their labels (Yin et al. 2020)
     variation   mean absolute difference of neighbouring pixels (total variation, anisotropic)
@@ -43,6 +45,7 @@ class Terms:
     distance: Distance = "l2"
     smooth: float = 1.0
     statistics: float = 2.0
+    moments: Moments = "relative"
     exposed: float = 1.0
     label: float = 0.0
     variation: float = 0.0
@@ -52,7 +55,7 @@ class Terms:
     belief: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in (f.name for f in fields(self) if f.name != "distance"):
+        for name in (f.name for f in fields(self) if f.name not in ("distance", "moments")):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} must not be negative: {getattr(self, name)}")
         if not self.update + self.statistics + self.exposed + self.label + self.likelihood > 0:
@@ -86,7 +89,7 @@ def mismatch(terms: Terms, evidence: Evidence, made: Simulated, x: Tensor) -> di
     if terms.update:
         found["update"] = update_distance(made.change, evidence.change, terms.distance)
     if terms.statistics and evidence.statistics:
-        found["statistics"] = statistics_distance(made, evidence)
+        found["statistics"] = statistics_distance(made, evidence, terms.moments)
     if terms.exposed and evidence.inputs:
         seen = made.seen[0].inputs
         found["exposed"] = torch.stack([relative(seen[n], v) for n, v in evidence.inputs.items()]).mean()
@@ -108,8 +111,7 @@ def update_distance(made: Mapping[str, Tensor], seen: Mapping[str, Tensor], dist
         return torch.stack([relative(made[n], seen[n]) for n in names]).mean()
     if distance == "norms":
         total = sum(float(torch.linalg.vector_norm(seen[n])) for n in names)
-        # A plain norm has no derivative where it is zero, which is where the search wants to go.
-        return torch.stack([((made[n] - seen[n]).square().sum() + 1e-24).sqrt() for n in names]).sum() / total
+        return torch.stack([_norm(made[n] - seen[n]) for n in names]).sum() / total
     size = torch.stack([seen[n].square().sum() for n in names]).sum()
     if distance == "l2":
         return torch.stack([(made[n] - seen[n]).square().sum() for n in names]).sum() / size
@@ -118,8 +120,8 @@ def update_distance(made: Mapping[str, Tensor], seen: Mapping[str, Tensor], dist
     return 1 - inner / (own * size).sqrt().clamp_min(1e-30)
 
 
-def statistics_distance(made: Simulated, evidence: Evidence) -> Tensor:
-    """The mean over normalisation layers of both moments' errors."""
+def statistics_distance(made: Simulated, evidence: Evidence, moments: Moments = "relative") -> Tensor:
+    """The mean over normalisation layers of both moments' errors; as norms, their sum."""
     parts = []
     for name, (mean, variance) in evidence.statistics.items():
         got_mean, got_variance = mixed([seen.moments[name] for seen in made.seen], evidence.shares)
@@ -127,11 +129,19 @@ def statistics_distance(made: Simulated, evidence: Evidence) -> Tensor:
             old_mean, old_variance = evidence.before[name]
             got_mean = old_mean + made.statistics_factor * (got_mean - old_mean)
             got_variance = old_variance + made.statistics_factor * (got_variance - old_variance)
+        if moments == "norms":
+            parts += [_norm(got_mean - mean), _norm(got_variance - variance)]
+            continue
         # Under noise an observed variance can be zero or less; a floor keeps such a channel from ruling the rest.
         scale = variance.clamp_min(1e-3 * float(variance.clamp_min(0).mean()) + 1e-12)
         spread = (got_variance / scale).clamp_min(1e-6).sqrt() - (variance.clamp_min(0) / scale).sqrt()
         parts.append(((got_mean - mean).square() / scale).mean() + spread.square().mean())
-    return torch.stack(parts).mean()
+    return torch.stack(parts).sum() if moments == "norms" else torch.stack(parts).mean()
+
+
+def _norm(error: Tensor) -> Tensor:
+    """A norm with a derivative where it is zero, which is where the search wants to go."""
+    return (error.square().sum() + 1e-24).sqrt()
 
 
 def relative(made: Tensor, wanted: Tensor) -> Tensor:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import ceil
 
+from torch import Tensor
+
 from leakline.attacks.inversion.problem import Problem
 from leakline.attacks.inversion.search import Search, searches
 
@@ -19,7 +21,7 @@ def settled(problems: Sequence[Problem], how: Search, *, seed: int = 0, workers:
 
     Successive halving (by thirds), from the same start for all ways of one problem.
     """
-    ways = [[p.labels, *p.others] if p.labels is not None else [None] for p in problems]
+    ways: list[list[Tensor | None]] = [[p.labels, *p.others] for p in problems]
     for rung, iterations in enumerate(RUNGS):
         tried = [
             (number, replace(problem, labels=labels, others=()))

@@ -124,7 +124,8 @@ def _gradients(
 
     if math.isinf(clip):
         return at(x, y)
-    values, sums = [], [None] * len(weights)
+    values: list[Tensor] = []
+    sums: list[Tensor | None] = [None] * len(weights)
     for i in range(len(x)):
         value, gradients = at(x[i : i + 1], y[i : i + 1])
         square = torch.stack([g.square().sum() for g in gradients if g is not None]).sum()
