@@ -114,7 +114,7 @@ def _score(pairs: Sequence[media.Pair], guess: Taken, secret: Held, prior: Tenso
 def _lines(score: _Score, pool: int, note: str, client: str | None = None, index: int | None = None) -> list[Reading]:
     count = len(score.ssim)
     mean = mean_interval(score.ssim)
-    ends = (mean.low, min(mean.high, 1.0)) if count > 1 else (None, None)
+    low, high = (mean.low, min(mean.high, 1.0)) if count > 1 else (None, None)
     taken, luck = ([float(v >= TAKEN) for v in values] for values in (score.ssim, score.decoys))
 
     def line(
@@ -128,7 +128,7 @@ def _lines(score: _Score, pool: int, note: str, client: str | None = None, index
     rate, found = (clopper_pearson(round(sum(values)), count) for values in (taken, score.again))
     return [
         line("images-recovered", rate.value, rate.low, rate.high, float(np.mean(luck)), note),
-        line("ssim", mean.value, *ends, float(np.mean(score.prior)), "chance is the mean of public images"),
+        line("ssim", mean.value, low, high, float(np.mean(score.prior)), "chance is the mean of public images"),
         line(
             "iip-exact",
             found.value,
@@ -154,13 +154,15 @@ def _words(guess: Taken, secret: Held, score: _Score) -> str:
 
 def _alike(truth: Tensor, made: Tensor) -> Tensor:
     """Correlations of pixels [truth, made]."""
-    return _unit(truth) @ _unit(made).T
+    alike: Tensor = _unit(truth) @ _unit(made).T
+    return alike
 
 
 def _unit(images: Tensor) -> Tensor:
     flat = images.flatten(1).float()
     away = flat - flat.mean(1, keepdim=True)
-    return away / away.norm(dim=1, keepdim=True).clamp_min(1e-12)
+    unit: Tensor = away / away.norm(dim=1, keepdim=True).clamp_min(1e-12)
+    return unit
 
 
 def _window(images: Tensor) -> Variant:
