@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 
 import numpy as np
@@ -13,7 +13,10 @@ from leakline.attacks.base import Artefact
 from leakline.attacks.inversion import media
 from leakline.leakage.images import Variant, assign, rdlv, ssim
 from leakline.leakage.interval import clopper_pearson, mean_interval
+from leakline.privacy import Seat
 from leakline.readings import Fact, Reading
+
+Ends = tuple[float | None, float | None]
 
 TAKEN = 0.95
 """From this SSIM on an image counts as taken."""
@@ -114,30 +117,21 @@ def _score(pairs: Sequence[media.Pair], guess: Taken, secret: Held, prior: Tenso
 def _lines(score: _Score, pool: int, note: str, client: str | None = None, index: int | None = None) -> list[Reading]:
     count = len(score.ssim)
     mean = mean_interval(score.ssim)
-    low, high = (mean.low, min(mean.high, 1.0)) if count > 1 else (None, None)
+    ends: Ends = (mean.low, min(mean.high, 1.0)) if count > 1 else (None, None)
     taken, luck = ([float(v >= TAKEN) for v in values] for values in (score.ssim, score.decoys))
 
-    def line(
-        measure: str, value: float, low: float | None, high: float | None, chance: float, told: str,
-        about: Mapping[str, Fact] | None = None,
-    ) -> Reading:  # fmt: skip
+    def line(measure: str, value: float, ends: Ends, chance: float, told: str, **about: Fact) -> Reading:
+        facts = {"seat": str(Seat.MALICIOUS_SERVER), **about}
         return Reading(
-            measure, value, low, high, count, round=index, client=client, chance=chance, about=about or {}, note=told
+            measure, value, *ends, n=count, round=index, client=client, chance=chance, about=facts, note=told
         )
 
-    rate, found = (clopper_pearson(round(sum(values)), count) for values in (taken, score.again))
+    rate, again = (clopper_pearson(round(sum(values)), count) for values in (taken, score.again))
+    pixels = f"nearest of {pool} images by pixels"
     return [
-        line("images-recovered", rate.value, rate.low, rate.high, float(np.mean(luck)), note),
-        line("ssim", mean.value, low, high, float(np.mean(score.prior)), "chance is the mean of public images"),
-        line(
-            "iip-exact",
-            found.value,
-            found.low,
-            found.high,
-            1 / pool,
-            f"nearest of {pool} images by pixels",
-            {"pool": pool},
-        ),
+        line("images-recovered", rate.value, (rate.low, rate.high), float(np.mean(luck)), note),
+        line("ssim", mean.value, ends, float(np.mean(score.prior)), "chance is the mean of public images"),
+        line("iip-exact", again.value, (again.low, again.high), 1 / pool, pixels, pool=pool),
     ]
 
 
