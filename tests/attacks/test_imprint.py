@@ -205,6 +205,9 @@ def test_promises_against_the_server_hold_against_one_that_cheats(tmp_path, defe
     assert "promise against the server holds" in taken.note
     likeness = whole(readings, "ssim")
     assert likeness.value <= likeness.chance  # not even as like as the mean of public images
+    again = whole(readings, "iip-exact")
+    assert again.chance == pytest.approx(1 - (1 - 1 / 96) ** 16)  # sixteen guesses among 96 images
+    assert again.low <= again.chance
 
 
 def test_a_clip_without_noise_does_not(tmp_path):

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from leakline.attacks.base import Artefact
@@ -50,19 +49,24 @@ class Held:
 
 @dataclass(frozen=True)
 class _Score:
-    """Of every true image: SSIM of what stands for it and of the prior, and whether that is nearest to it of all."""
+    """Of every true image: SSIM of what stands for it, of the prior and of a decoy; whether something points at it.
+
+    ``aimless`` is the chance of that, if everything shown pointed at some image at random.
+    """
 
     ssim: list[float]
     prior: list[float]
     again: list[float]
+    aimless: list[float]
     decoys: list[float]
 
 
 def readings(guesses: Sequence[Taken], secrets: Sequence[Held]) -> list[Reading | Artefact]:
     """Per client and over all images. An image that nothing stands for counts with the prior (the public mean).
 
-    ``images-recovered`` has for chance what public images reach in place of the attack's; ``iip-exact`` looks for the
-    nearest of all clients' and public images by correlation of pixels (no network is trained for it).
+    ``images-recovered`` has for chance what public images reach in place of the attack's; ``iip-exact`` is the share of
+    the images that are, for something shown, the nearest of all clients' and public images by correlation of pixels (no
+    network is trained for it, and nobody looks which image is meant).
     """
     lines: list[Reading | Artefact] = []
     scores = []
@@ -102,16 +106,21 @@ def _paired(truth: Tensor, made: Tensor, prior: Tensor) -> list[media.Pair]:
 def _score(pairs: Sequence[media.Pair], guess: Taken, secret: Held, prior: Tensor) -> _Score:
     count = len(secret.images)
     blind = ssim(secret.images, prior, variant=_window(secret.images)).tolist()
-    reached, again = list(blind), [0.0] * count
-    if pairs:
-        nearest = _alike(secret.every, guess.images).argmax(0)
-        for pair in pairs:
-            reached[pair.truth] = pair.ssim
-            source = secret.every[nearest[pair.made]]
-            again[pair.truth] = float(torch.equal(source, secret.images[pair.truth]))
+    reached = list(blind)
+    for pair in pairs:
+        reached[pair.truth] = pair.ssim
+    pointed = (
+        {_print(secret.every[i]) for i in _alike(secret.every, guess.images).argmax(0).tolist()} if pairs else set()
+    )
+    again = [float(_print(image) in pointed) for image in secret.images]
     decoys = _paired(secret.images, secret.shown, prior)
     lucky = {pair.truth: pair.ssim for pair in decoys}
-    return _Score(reached, blind, again, [lucky.get(t, blind[t]) for t in range(count)])
+    aimless = 1 - (1 - 1 / len(secret.every)) ** len(guess.images)  # as many fingers, pointing anywhere
+    return _Score(reached, blind, again, [aimless] * count, [lucky.get(t, blind[t]) for t in range(count)])
+
+
+def _print(image: Tensor) -> bytes:
+    return image.contiguous().numpy().tobytes()
 
 
 def _lines(score: _Score, pool: int, note: str, client: str | None = None, index: int | None = None) -> list[Reading]:
@@ -131,7 +140,7 @@ def _lines(score: _Score, pool: int, note: str, client: str | None = None, index
     return [
         line("images-recovered", rate.value, (rate.low, rate.high), float(np.mean(luck)), note),
         line("ssim", mean.value, ends, float(np.mean(score.prior)), "chance is the mean of public images"),
-        line("iip-exact", again.value, (again.low, again.high), 1 / pool, pixels, pool=pool),
+        line("iip-exact", again.value, (again.low, again.high), float(np.mean(score.aimless)), pixels, pool=pool),
     ]
 
 
