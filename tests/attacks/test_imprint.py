@@ -22,6 +22,8 @@ from leakline.federation import Federation, initial_weights
 from leakline.messages import Order
 from leakline.models.small import SmallCNN
 from leakline.privacy import Seat
+from leakline.report.page.summary import summary
+from leakline.report.page.words import glances
 from leakline.results import read
 from leakline.study.lab import Lab, examine
 from leakline.study.run import run_study
@@ -203,6 +205,9 @@ def test_promises_against_the_server_hold_against_one_that_cheats(tmp_path, defe
     assert "promise against the server holds" in taken.note
     likeness = whole(readings, "ssim")
     assert likeness.value <= likeness.chance  # not even as like as the mean of public images
+    again = whole(readings, "iip-exact")
+    assert again.chance == pytest.approx(1 - (1 - 1 / 96) ** 16)  # sixteen guesses among 96 images
+    assert again.low <= again.chance
 
 
 def test_a_clip_without_noise_does_not(tmp_path):
@@ -277,6 +282,12 @@ def test_it_works_from_a_study_file_with_the_first_and_the_finished_model(tmp_pa
     assert taken["none"]["imprint"] >= 0.7
     assert taken["none"]["later"] >= 0.5
     assert taken["pinned"] == {"imprint": 0.0, "later": 0.0}
+    plain, pinned = (" ".join(glance.attack) for glance in glances(read(tmp_path)))
+    assert "A server that alters the model it sends" in plain
+    assert "pinned-model" in plain
+    assert "found again" in plain
+    assert "takes nothing" in pinned
+    assert "by a server that alters the model" in summary(read(tmp_path)).lines[0].attack.text
 
 
 # bad input

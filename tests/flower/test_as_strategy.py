@@ -25,7 +25,9 @@ from leakline.defences import (  # noqa: E402
     LdpSgd,
     MetricPrivacy,
     PercentileGaussian,
+    PinnedModel,
 )
+from leakline.defences.pinned_model import architecture_of  # noqa: E402
 from leakline.errors import ClientLost, StackError  # noqa: E402
 from leakline.federation import Federation, federate, initial_weights  # noqa: E402
 from leakline.flower.wrap.sides import HEAD  # noqa: E402
@@ -349,6 +351,17 @@ def test_each_side_says_when_the_other_is_not_there():
     message.content["arrays"] = flowerlike.record({"w": np.zeros(3, np.float32)})
     reply = grid.send_and_receive([message])[0]
     assert "GlobalDP acts at the server too" in reply.error.reason
+
+
+def test_a_client_that_pinned_its_model_refuses_an_altered_one_on_flower():
+    honest = {e.name: v.numpy() for e, v in initial_weights(tiny.federation(model=tiny.perceptron, seed=5)).layers()}
+    agreed = PinnedModel(architecture_of(LAYOUT))
+    assert not on_flower((agreed,))["strategy"].rounds[-1]["dropped"]  # three honest rounds
+    grid = flowerlike.Here(flowerlike.client_app(train, [flower.as_mod((agreed,))]))
+    (message, *_) = FedAvg().configure_train(1, ArrayRecord(), flowerlike_config(), grid)
+    message.content["arrays"] = flowerlike.record({"imprint.dense.weight": np.zeros((6, 4), np.float32), **honest})
+    reply = grid.send_and_receive([message])[0]
+    assert "pinned-model" in reply.error.reason
 
 
 def flowerlike_config() -> Any:

@@ -113,7 +113,7 @@ def on_simplex(point: np.ndarray) -> np.ndarray:
     ordered = np.sort(point)[::-1]
     above = (np.cumsum(ordered) - 1) / np.arange(1, len(point) + 1)
     last = int(np.flatnonzero(ordered > above)[-1])
-    return np.maximum(point - above[last], 0.0)
+    return np.asarray(np.maximum(point - above[last], 0.0))
 
 
 def counts_of(shares: np.ndarray, examples: int) -> np.ndarray:
@@ -121,4 +121,4 @@ def counts_of(shares: np.ndarray, examples: int) -> np.ndarray:
     exact = shares * examples
     counts = np.floor(exact).astype(np.int64)
     counts[np.argsort(counts - exact, kind="stable")[: examples - int(counts.sum())]] += 1
-    return counts
+    return np.asarray(counts)

@@ -165,9 +165,9 @@ class LabelInference(Attack):
         names = next(iter(judged.values()))[0]
         over = {name: [float(np.mean([f[name] for f in rounds])) for rounds in judged.values()] for name in names}
         count, mean, blind = len(judged), mean_interval(over["right"]), float(np.mean(over["blind"]))
-        ends = (mean.low, min(mean.high, 1.0)) if count > 1 else (None, None)
+        low, high = (mean.low, min(mean.high, 1.0)) if count > 1 else (None, None)
         off = f"mean over clients: {1 - mean.value:.3f} of the examples in a wrong class, blind {1 - blind:.3f}"
-        readings.append(Reading("shares-right", mean.value, *ends, count, chance=blind, note=off))
+        readings.append(Reading("shares-right", mean.value, low, high, count, chance=blind, note=off))
         for measure, name, note in (
             ("counts-right", "exact", "every class's count, to the example"),
             ("shares-held", "held", f"the interval promises {self.confidence:.0%}"),

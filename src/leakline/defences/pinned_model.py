@@ -17,8 +17,8 @@ from leakline.weights import Layout, Weights
 class PinnedModel(Defence):
     """Clients refuse a model whose architecture, or whose first weights, are not those that were agreed on.
 
-    ``architecture`` is the agreed fingerprint (`architecture_of`) of the entries that travel, their names and shapes in
-    order. Left empty, a client takes the first model it is sent for agreed and holds every later one against that:
+    ``architecture`` is the agreed fingerprint (`architecture_of`) of the entries that travel, their names and shapes.
+    Left empty, a client takes the first model it is sent for agreed and holds every later one against that:
     enough against a server that turns, not against one that cheats from the start. ``weights``: the agreed fingerprint
     (`weights_of`) of the weights of round 0, or "" for any.
 
@@ -51,8 +51,8 @@ class PinnedModel(Defence):
 
 
 def architecture_of(layout: Layout) -> str:
-    """A fingerprint of names, shapes and kinds, in order."""
-    return _short("\n".join(f"{e.name} {e.shape} {e.buffer}" for e in layout.entries).encode())
+    """A fingerprint of names and shapes, in whatever order an engine sends them."""
+    return _short("\n".join(sorted(f"{e.name} {tuple(e.shape)}" for e in layout.entries)).encode())
 
 
 def weights_of(weights: Weights) -> str:

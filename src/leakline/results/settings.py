@@ -187,7 +187,8 @@ def comparable(leaks: Sequence[Leak]) -> list[Leak]:
 class Rebuilt:
     """Images that an attack rebuilt: the client whose are most like the originals, and the mean over all attacked.
 
-    ``guess`` is what an image has that was guessed without the client's update.
+    ``guess`` is what an image has that was guessed without the client's update. ``again``: the share of the client's
+    images that are found again among all images, where somebody looked. ``seat``: where the attacker sits.
     """
 
     by: str
@@ -195,18 +196,27 @@ class Rebuilt:
     ssim: float
     guess: float
     mean: Leak
+    again: float | None = None
+    seat: str = "server"
 
 
-def rebuilt(settings: Sequence[Setting]) -> Rebuilt | None:
-    """The client that is worst off where attacks rebuild images, nearer than a guess if any is."""
+def rebuilt(settings: Sequence[Setting], seat: str = "") -> Rebuilt | None:
+    """The client that is worst off where attacks rebuild images, nearer than a guess if any is; of one seat, or any."""
     found = []
     for setting in settings:
         means = {leak.by: leak for leak in setting.leaks if leak.measure == "ssim" and leak.chance is not None}
-        found += [Rebuilt(by, "", m.estimate.mean, m.chance or 0.0, m) for by, m in means.items()]
+        found += [_rebuilt(m.readings[0], by, "", m.estimate.mean, m, setting) for by, m in means.items()]
         for r in (r for cell in setting.cells for r in cell.attacks):
             if r.measure == "ssim" and r.client is not None and r.chance is not None and r.by in means:
-                found.append(Rebuilt(r.by, r.client, r.value, r.chance, means[r.by]))
-    return max(found, key=lambda image: (image.ssim > image.guess, image.ssim, image.client), default=None)
+                found.append(_rebuilt(r, r.by, r.client, r.value, means[r.by], setting))
+    kept = [image for image in found if seat in ("", image.seat)]
+    return max(kept, key=lambda image: (image.ssim > image.guess, image.ssim, image.client), default=None)
+
+
+def _rebuilt(reading: Reading, by: str, client: str, value: float, mean: Leak, setting: Setting) -> Rebuilt:
+    same = (r for cell in setting.cells for r in cell.attacks if r.by == by and r.measure == "iip-exact")
+    again = next((r.value for r in same if (r.client or "") == client), None)
+    return Rebuilt(by, client, value, reading.chance or 0.0, mean, again, str(reading.about.get("seat", "server")))
 
 
 def pool(cells: Iterable[Cell], measure: str, measures: Mapping[str, Measure]) -> tuple[Setting, ...]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from leakline.attacks.base import Artefact, Attack, Challenge, Lab
-from leakline.attacks.imprint.block import MOST_VALUES, NAME, WEIGHT, Altered, Ruler, ruler_of
+from leakline.attacks.imprint.block import MOST_VALUES, NAME, WEIGHT, Altered, Block, Ruler, ruler_of
 from leakline.attacks.imprint.judge import Held, Taken, readings
 from leakline.attacks.imprint.recover import recover
 from leakline.attacks.inversion.scene import public
@@ -226,11 +226,9 @@ def _felt(bench: Bench, start: Weights, data: Data, batch: int) -> float:
     bench.model.train()
     x = bench.inputs(data, slice(0, batch))
     marks = torch.zeros(len(x), requires_grad=True)
-    block = bench.model.imprint
-    pattern = block.pattern  # type: ignore[union-attr]
-    handle = block.register_forward_hook(  # type: ignore[union-attr, operator]
-        lambda module, args, out: out + marks.view(-1, 1, 1, 1) * pattern
-    )
+    block = bench.model.get_submodule(NAME)
+    assert isinstance(block, Block)  # `Altered` built it
+    handle = block.register_forward_hook(lambda module, args, out: out + marks.view(-1, 1, 1, 1) * block.pattern)
     try:
         value = bench.loss(bench.model(x), bench.targets(data, slice(0, batch)))
         (gradient,) = torch.autograd.grad(value, marks)

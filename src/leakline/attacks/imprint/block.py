@@ -50,6 +50,8 @@ class Block(nn.Module):
         self.gate = nn.Hardtanh(0.0, 1.0)
         coins = torch.randint(0, 2, shape, generator=torch.Generator().manual_seed(0))
         # Not part of what travels: they come with the code.
+        self.pattern: Tensor
+        self.signs: Tensor
         self.register_buffer("pattern", strength * (2.0 * coins - 1.0), persistent=False)
         self.register_buffer("signs", signs(units), persistent=False)
 
@@ -57,8 +59,9 @@ class Block(nn.Module):
         """The image with its faint mark."""
         flat = x.flatten(1)
         seen = torch.cat([flat, flat.square().mean(1, keepdim=True), torch.ones_like(flat[:, :1])], 1)
-        lit = (self.gate(self.dense(seen)) * self.signs).sum(1)  # type: ignore[operator]
-        return x + lit.view(-1, *[1] * (x.dim() - 1)) * self.pattern  # type: ignore[operator]
+        lit = (self.gate(self.dense(seen)) * self.signs).sum(1)
+        marked: Tensor = x + lit.view(-1, *[1] * (x.dim() - 1)) * self.pattern
+        return marked
 
 
 def signs(units: int) -> Tensor:
@@ -144,4 +147,5 @@ def _edges(values: Tensor, bins: int) -> Tensor:
     at = torch.linspace(0, len(smeared) - 1, bins + 1, dtype=torch.float64)
     low = at.floor().long()
     high = (low + 1).clamp_max(len(smeared) - 1)
-    return smeared[low] + (at - low) * (smeared[high] - smeared[low])
+    edges: Tensor = smeared[low] + (at - low) * (smeared[high] - smeared[low])
+    return edges

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from leakline.attacks.base import Artefact
 from leakline.attacks.inversion import media
 from leakline.leakage.images import Variant, assign, rdlv, ssim
 from leakline.leakage.interval import clopper_pearson, mean_interval
+from leakline.privacy import Seat
 from leakline.readings import Fact, Reading
+
+Ends = tuple[float | None, float | None]
 
 TAKEN = 0.95
 """From this SSIM on an image counts as taken."""
@@ -47,19 +49,24 @@ class Held:
 
 @dataclass(frozen=True)
 class _Score:
-    """Of every true image: SSIM of what stands for it and of the prior, and whether that is nearest to it of all."""
+    """Of every true image: SSIM of what stands for it, of the prior and of a decoy; whether something points at it.
+
+    ``aimless`` is the chance of that, if everything shown pointed at some image at random.
+    """
 
     ssim: list[float]
     prior: list[float]
     again: list[float]
+    aimless: list[float]
     decoys: list[float]
 
 
 def readings(guesses: Sequence[Taken], secrets: Sequence[Held]) -> list[Reading | Artefact]:
     """Per client and over all images. An image that nothing stands for counts with the prior (the public mean).
 
-    ``images-recovered`` has for chance what public images reach in place of the attack's; ``iip-exact`` looks for the
-    nearest of all clients' and public images by correlation of pixels (no network is trained for it).
+    ``images-recovered`` has for chance what public images reach in place of the attack's; ``iip-exact`` is the share of
+    the images that are, for something shown, the nearest of all clients' and public images by correlation of pixels (no
+    network is trained for it, and nobody looks which image is meant).
     """
     lines: list[Reading | Artefact] = []
     scores = []
@@ -99,45 +106,41 @@ def _paired(truth: Tensor, made: Tensor, prior: Tensor) -> list[media.Pair]:
 def _score(pairs: Sequence[media.Pair], guess: Taken, secret: Held, prior: Tensor) -> _Score:
     count = len(secret.images)
     blind = ssim(secret.images, prior, variant=_window(secret.images)).tolist()
-    reached, again = list(blind), [0.0] * count
-    if pairs:
-        nearest = _alike(secret.every, guess.images).argmax(0)
-        for pair in pairs:
-            reached[pair.truth] = pair.ssim
-            source = secret.every[nearest[pair.made]]
-            again[pair.truth] = float(torch.equal(source, secret.images[pair.truth]))
+    reached = list(blind)
+    for pair in pairs:
+        reached[pair.truth] = pair.ssim
+    pointed = (
+        {_print(secret.every[i]) for i in _alike(secret.every, guess.images).argmax(0).tolist()} if pairs else set()
+    )
+    again = [float(_print(image) in pointed) for image in secret.images]
     decoys = _paired(secret.images, secret.shown, prior)
     lucky = {pair.truth: pair.ssim for pair in decoys}
-    return _Score(reached, blind, again, [lucky.get(t, blind[t]) for t in range(count)])
+    aimless = 1 - (1 - 1 / len(secret.every)) ** len(guess.images)  # as many fingers, pointing anywhere
+    return _Score(reached, blind, again, [aimless] * count, [lucky.get(t, blind[t]) for t in range(count)])
+
+
+def _print(image: Tensor) -> bytes:
+    return image.contiguous().numpy().tobytes()
 
 
 def _lines(score: _Score, pool: int, note: str, client: str | None = None, index: int | None = None) -> list[Reading]:
     count = len(score.ssim)
     mean = mean_interval(score.ssim)
-    ends = (mean.low, min(mean.high, 1.0)) if count > 1 else (None, None)
+    ends: Ends = (mean.low, min(mean.high, 1.0)) if count > 1 else (None, None)
     taken, luck = ([float(v >= TAKEN) for v in values] for values in (score.ssim, score.decoys))
 
-    def line(
-        measure: str, value: float, low: float | None, high: float | None, chance: float, told: str,
-        about: Mapping[str, Fact] | None = None,
-    ) -> Reading:  # fmt: skip
+    def line(measure: str, value: float, ends: Ends, chance: float, told: str, **about: Fact) -> Reading:
+        facts = {"seat": str(Seat.MALICIOUS_SERVER), **about}
         return Reading(
-            measure, value, low, high, count, round=index, client=client, chance=chance, about=about or {}, note=told
+            measure, value, *ends, n=count, round=index, client=client, chance=chance, about=facts, note=told
         )
 
-    rate, found = (clopper_pearson(round(sum(values)), count) for values in (taken, score.again))
+    rate, again = (clopper_pearson(round(sum(values)), count) for values in (taken, score.again))
+    pixels = f"nearest of {pool} images by pixels"
     return [
-        line("images-recovered", rate.value, rate.low, rate.high, float(np.mean(luck)), note),
-        line("ssim", mean.value, *ends, float(np.mean(score.prior)), "chance is the mean of public images"),
-        line(
-            "iip-exact",
-            found.value,
-            found.low,
-            found.high,
-            1 / pool,
-            f"nearest of {pool} images by pixels",
-            {"pool": pool},
-        ),
+        line("images-recovered", rate.value, (rate.low, rate.high), float(np.mean(luck)), note),
+        line("ssim", mean.value, ends, float(np.mean(score.prior)), "chance is the mean of public images"),
+        line("iip-exact", again.value, (again.low, again.high), float(np.mean(score.aimless)), pixels, pool=pool),
     ]
 
 
@@ -154,13 +157,15 @@ def _words(guess: Taken, secret: Held, score: _Score) -> str:
 
 def _alike(truth: Tensor, made: Tensor) -> Tensor:
     """Correlations of pixels [truth, made]."""
-    return _unit(truth) @ _unit(made).T
+    alike: Tensor = _unit(truth) @ _unit(made).T
+    return alike
 
 
 def _unit(images: Tensor) -> Tensor:
     flat = images.flatten(1).float()
     away = flat - flat.mean(1, keepdim=True)
-    return away / away.norm(dim=1, keepdim=True).clamp_min(1e-12)
+    unit: Tensor = away / away.norm(dim=1, keepdim=True).clamp_min(1e-12)
+    return unit
 
 
 def _window(images: Tensor) -> Variant:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from leakline.cards import Promise
 from leakline.cards import number as epsilon_text
+from leakline.privacy import Seat
 from leakline.report.page.cost import headline_name, lost_text, utility_text
 from leakline.report.page.words import right_at_most, verdict_of
 from leakline.results import Results, Setting
@@ -91,7 +92,8 @@ def _attack(settings: Sequence[Setting]) -> Cell:
         guess = f"a guess without the update: {image.guess:.2f}"
         whole = f"mean of all attacked there {image.mean.estimate.mean:.2f}" if image.client else ""
         more = "; ".join(text for text in (_sure(image.mean) if not whole else image.by, guess, whole, audit) if text)
-        return Cell(f"images at SSIM {image.ssim:.2f}{_of(image.client)}", more, f"{image.ssim:.6f}")
+        cheats = ", by a server that alters the model" if image.seat == Seat.MALICIOUS_SERVER else ""
+        return Cell(f"images at SSIM {image.ssim:.2f}{_of(image.client)}{cheats}", more, f"{image.ssim:.6f}")
     if worst is None or not _readable(worst, bool(audit)):
         tried = any(s.leaks for s in settings)
         return Cell(audit[:1].upper() + audit[1:] or ("see the tables" if tried else "none was tried"))

@@ -9,6 +9,7 @@ from typing import Any
 
 from leakline.cards import OBSERVERS, Promise
 from leakline.cards import number as epsilon_text
+from leakline.privacy import Seat
 from leakline.report.page.cost import cost_words
 from leakline.results import Results, Setting
 from leakline.results.settings import Leak, Rebuilt, comparable, rebuilt
@@ -199,7 +200,9 @@ def _guesses(results: Results, settings: Sequence[Setting]) -> list[str]:
         return ["No attack was tried, so nothing is known about what leaks."]
     odds = [(s, s.worst) for s in settings if s.worst is not None and s.worst.chance == 0.5]
     names = list(dict.fromkeys(leak.by for _, leak in leaks))
-    seen = _rebuilt(rebuilt(settings), len(names))
+    cheating = rebuilt(settings, Seat.MALICIOUS_SERVER)
+    honest = len(names) - len({k.by for _, k in leaks if k.readings[0].about.get("seat") == Seat.MALICIOUS_SERVER})
+    seen = _rebuilt(rebuilt(settings, Seat.SERVER), honest) + _taken(cheating)
     if not odds:
         return seen or [f"{_listed(names)} tried; {'its' if len(names) == 1 else 'their'} figures are in the tables."]
     setting, worst = max(odds, key=lambda pair: pair[1].estimate.mean)
@@ -234,6 +237,21 @@ def _rebuilt(image: Rebuilt | None, attacks: int) -> list[str]:
         whose = f"{image.client}'s images" if image.client else "images"
         return [f"{who} rebuilt {whose} from what clients sent: {like}, and {guess}.{whole}"]
     return [f"{who} rebuilt nothing: its images are no nearer than a guess ({like}; {guess}).{whole} A better one may."]
+
+
+def _taken(image: Rebuilt | None) -> list[str]:
+    """What a server that alters the model takes, and what stops it."""
+    if image is None:
+        return []
+    whose = f"{image.client}'s images" if image.client else "images"
+    like = f"similarity (SSIM) {image.ssim:.2f}, a guess has {image.guess:.2f}"
+    if image.ssim <= image.guess:
+        return [f"A server that alters the model it sends ({image.by}) takes nothing from {whose}: {like}."]
+    again = "" if image.again is None else f"; {100 * image.again:.0f} of 100 are found again among all images"
+    return [
+        f"A server that alters the model it sends ({image.by}) takes {whose}: {like}{again}. Clients that check what "
+        "they are sent (pinned-model) refuse it, and noise that a client adds itself drowns it."
+    ]
 
 
 def _sure(leak: Leak) -> str:
