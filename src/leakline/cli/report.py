@@ -10,6 +10,7 @@ import typer
 
 from leakline.cli import gate
 from leakline.cli.console import out
+from leakline.cli.loading import read_store
 from leakline.errors import LeaklineError
 from leakline.recordings import is_recording
 
@@ -28,9 +29,8 @@ def report(
         out.print(str(_of_recording(directory, output, shareable or not images, fail_if)))
         return
     from leakline.report.page.build import build_report
-    from leakline.results import read
 
-    results = read(directory)
+    results = read_store(directory)
     out.print(str(build_report(results, output, shareable, images)))
     gate.gate(results, fail_if)
 
