@@ -38,11 +38,10 @@ class Mistakes:
         """Note a mistake at a key."""
         if len(self.found) >= MOST_MISTAKES:
             return
-        what, path = printable(what, 600), tuple(printable(p, 60) for p in path)
         line = line_of(self.lines, path)
-        key = ".".join(str(p) for p in path)
+        key = ".".join(printable(p, 60) for p in path)
         where = f"{self.file}:{line}" if line else self.file
-        self.found.append((line or 0, f"{where} {key} - {what}" + (f"; {fix}" if fix else "")))
+        self.found.append((line or 0, f"{where} {key} - {printable(what, 600)}" + (f"; {fix}" if fix else "")))
 
     def unknown(self, path: Path, good: Iterable[str], kind: str = "key") -> None:
         """Note a name that does not exist, with the nearest that does."""
