@@ -14,7 +14,22 @@ from typing import Annotated
 import typer
 
 from leakline import __version__
-from leakline.cli import attack, audit, check, choose, compare, data, doctor, export, flower, init, report, run, verify
+from leakline.cli import (
+    attack,
+    audit,
+    check,
+    choose,
+    compare,
+    data,
+    doctor,
+    export,
+    flower,
+    init,
+    report,
+    run,
+    share,
+    verify,
+)
 from leakline.cli.console import err, out
 from leakline.cli.list import list_
 from leakline.errors import LeaklineError
@@ -33,6 +48,7 @@ app.command()(run.run)
 app.command("list")(list_)
 app.command()(report.report)
 app.command()(export.export)
+app.command()(share.share)
 app.command()(verify.verify)
 app.command()(doctor.doctor)
 app.add_typer(data.data_app, name="data")

@@ -20,7 +20,9 @@ def report(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Where the page goes (default: DIR/report.html).")
     ] = None,
-    shareable: Annotated[bool, typer.Option(help="Leave out the study file and all images of people's data.")] = False,
+    shareable: Annotated[
+        bool, typer.Option(help="No study file, images, names of clients and classes or failures.")
+    ] = False,
     images: Annotated[bool, typer.Option("--images/--no-images", help="Images that attacks reconstructed.")] = True,
     fail_if: gate.FailIf = [],  # noqa: B006
 ) -> None:

@@ -31,8 +31,9 @@ def build_recording_report(root: Path, out: Path | None = None, shareable: bool 
     pictures = sorted((root / "media").rglob("strip.png"))
     page = template("recording.html.jinja").render(
         name=root.absolute().name, version=__version__, style=Markup(style), policy=policy([], [style]),
-        about=_about(recording), findings=findings, claimed=claimed, attacks=_attacks(recording),
-        rounds=[_round(r) for r in recording.records()[:MOST_ROUNDS]],
+        about=_about(recording), findings=findings, claimed=claimed,
+        attacks=_unnamed(_attacks(recording)) if shareable else _attacks(recording),
+        rounds=[_round(r, shareable) for r in recording.records()[:MOST_ROUNDS]],
         images=[] if shareable else [shown for p in pictures[:MOST_IMAGES] if (shown := _image(p, root))],
         left_out=len(pictures) if shareable else 0,
     )  # fmt: skip
@@ -92,12 +93,20 @@ def _attacks(recording: Recording) -> list[dict[str, str]]:
     return found
 
 
-def _round(record: dict[str, Any]) -> dict[str, str]:
+def _unnamed(attacks: list[dict[str, str]]) -> list[dict[str, str]]:
+    """The same with numbers for names, and without notes, which may quote anything."""
+    names = dict.fromkeys(row["client"] for row in attacks if row["client"])
+    numbers = {name: f"client {i}" for i, name in enumerate(names, start=1)}
+    return [{**row, "client": numbers.get(row["client"], ""), "note": ""} for row in attacks]
+
+
+def _round(record: dict[str, Any], shareable: bool) -> dict[str, str]:
     metrics = record.get("metrics", {})
+    dropped = record.get("dropped", ())
     return {
         "round": str(record.get("round", "")),
         "clients": str(len(record.get("cohort", ()))),
-        "dropped": "; ".join(f"{c}: {r}" for c, r in record.get("dropped", ())),
+        "dropped": str(len(dropped) or "") if shareable else "; ".join(f"{c}: {r}" for c, r in dropped),
         "kept": str(record.get("left_out") or f"{len(record.get('kept', ()))} files"),
         "figures": ", ".join(f"{k} {number(v, 3)}" for k, v in metrics.items() if _real(v)),
     }
