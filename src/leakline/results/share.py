@@ -90,12 +90,12 @@ def _without_paths(about: Mapping[str, Any]) -> dict[str, Any]:
 
 def _card(card: Card, hide: Callable[[str], str]) -> Card:
     dropped = (f"{len(card.dropped)} reasons, {LEFT_OUT}",) if card.dropped else ()
-    readings = {
-        name: tuple(_reading(r, hide) for r in getattr(card, name)) for name in ("measured", "leaks", "utility")
-    }
+    measured, leaks, utility = (
+        tuple(_reading(r, hide) for r in some) for some in (card.measured, card.leaks, card.utility)
+    )
     return replace(
         card, title=hide(card.title), dropped=dropped, longer=tuple(map(hide, card.longer)),
-        broken=tuple(map(hide, card.broken)), **readings,
+        broken=tuple(map(hide, card.broken)), measured=measured, leaks=leaks, utility=utility,
     )  # fmt: skip
 
 
