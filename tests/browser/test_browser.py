@@ -60,6 +60,7 @@ def page(tmp_path_factory):
     """A report with everything in it: two strategies, two defences, two attacks, images, a failed cell."""
     from leakline.report.page.build import build_report
     from leakline.results import read
+    from leakline.study.files import read_json, write_json
     from leakline.study.run import run_study
     from leakline.study.spec import parse
 
@@ -75,9 +76,9 @@ def page(tmp_path_factory):
         for i, entry in enumerate(entries):
             (run / "media" / entry["file"]).write_bytes(png(i + 1))
         (run / "media" / "media.json").write_text(json.dumps(entries))
-    grid = json.loads((root / "study.json").read_text())
+    grid = read_json(root / "study.json")
     grid["cells"].append({"labels": {"strategy": "fedavg", "defence": "none", "seed": 9}, "run": None, "error": "gone"})
-    (root / "study.json").write_text(json.dumps(grid))
+    write_json(root / "study.json", grid)
     return build_report(read(root))
 
 

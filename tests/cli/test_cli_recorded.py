@@ -13,6 +13,7 @@ import tiny
 from leakline.federation import federate
 from leakline.readings import Reading
 from leakline.recordings.recording import Recorder, Recording
+from leakline.study.files import read_json, read_lines, write_json, write_lines
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ def test_wrong_claims_are_said(leakline, recorded, words, said):
 
 def test_a_recording_of_another_format_is_refused_with_what_to_do(leakline, recorded):
     path = recorded / "recording.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "version": 0}))
+    write_json(path, {**read_json(path), "version": 0})
     attack = ("attack", "rec", "--model", "tiny:image_net", "--shape", "1,8,8")
     for words in (("audit", "rec"), ("report", "rec"), attack):
         code, _, err = leakline(*words)
@@ -115,11 +116,10 @@ def test_a_gate_is_not_for_recordings(leakline, recorded):
 
 
 def test_hostile_text_of_a_recording_stays_text(leakline, recorded):
-    lines = (recorded / "rounds.jsonl").read_text().splitlines()
-    record = json.loads(lines[0])
+    record, *lines = read_lines(recorded / "rounds.jsonl")
     record["dropped"] = [["\x1b[31mx", "<img src=x onerror=1>"]]
     record["metrics"] = {"<b>": 1.0}
-    (recorded / "rounds.jsonl").write_text("\n".join([json.dumps(record), *lines[1:]]) + "\n")
+    write_lines(recorded / "rounds.jsonl", [record, *lines])
     assert leakline("report", "rec")[0] == 0
     page = (recorded / "report.html").read_text()
     assert "<img src=x" not in page

@@ -22,8 +22,9 @@ from leakline.flower.transport.shares import write_shares
 from leakline.flower.transport.submit import Asked
 from leakline.flower.trial import Node, down, running, up
 from leakline.flower.trial.certificates import make_node_key
+from leakline.study.files import read_json
 from leakline.study.run import run_study
-from leakline.study.store import Store, read_json
+from leakline.study.store import Store
 from three_clients import SCENARIOS, STUDY
 from watched import alone, leakline, watch
 

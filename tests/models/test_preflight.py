@@ -84,7 +84,7 @@ def test_hidden_state_is_found_and_left_untouched():
 @pytest.mark.parametrize(
     ("network", "task"),
     [
-        (nn.Linear(4, 3), {"classes": 2}),
+        (nn.Linear(4, 1), {"classes": 2}),
         (nn.Unflatten(1, (2, 2)), {}),
         (nn.Linear(5, 2), {}),
         (nn.Linear(4, 2), {"kind": "segmentation"}),
@@ -93,6 +93,12 @@ def test_hidden_state_is_found_and_left_untouched():
 )
 def test_wrong_outputs(network, task):
     assert ("output", "(the network)") in kinds(network, **task)
+
+
+def test_outputs_that_train_and_are_odd():
+    assert ("more-outputs", "(the network)") in kinds(nn.Linear(4, 3), classes=2)
+    assert ("probabilities", "(the network)") in kinds(nn.Sequential(nn.Linear(4, 3), nn.Softmax(1)), classes=3)
+    assert kinds(nn.Linear(4, 3), classes=3) == set()
 
 
 def test_non_finite_outputs_and_random_state():

@@ -16,6 +16,7 @@ from leakline.federation import federate, keep_all
 from leakline.messages import Round, Update
 from leakline.recordings import is_recording
 from leakline.recordings.recording import Recorder, Recording
+from leakline.study.files import read_json, read_lines, write_json
 from leakline.study.store import Store
 from leakline.study.train import train_run
 from leakline.weights import Weights
@@ -124,7 +125,10 @@ def test_damage_is_named(name, tmp_path):
 def test_a_damaged_manifest_is_named(tmp_path):
     recorded(tmp_path)
     path = tmp_path / "recording.json"
-    manifest = json.loads(path.read_text())
+    manifest = read_json(path)
+    path.write_text(json.dumps({**manifest, "seal": "0"}))
+    with pytest.raises(StoreError, match="its seal does not fit"):
+        Recording(tmp_path)
     for change, said in (
         ({"version": 2}, "version 2"),
         ({"format": "other"}, "reads 1"),
@@ -132,11 +136,11 @@ def test_a_damaged_manifest_is_named(tmp_path):
         ({"layout": 5}, "layout is damaged"),
         ({"layout": manifest["layout"][:-1]}, "shapes that recording.json says"),
     ):
-        path.write_text(json.dumps({**manifest, **change}))
+        write_json(path, {**manifest, **change})
         with pytest.raises(StoreError, match=said):
             Recording(tmp_path).round(0)
     path.write_text("{")
-    with pytest.raises(StoreError, match="recording.json cannot be read"):
+    with pytest.raises(StoreError, match="recording.json: it cannot be read"):
         Recording(tmp_path)
     with pytest.raises(StoreError, match="no recording.json"):
         Recording(tmp_path / "nowhere")
@@ -150,7 +154,7 @@ def test_names_in_a_recording_are_not_believed(tmp_path):
         save_file(delta, path, metadata={"client": name, "part": "0", "examples": "1", "steps": "1"})
         with pytest.raises(StoreError, match="metadata are damaged"):
             Recording(tmp_path).round(0)
-    lines = [json.loads(line) for line in (tmp_path / "rounds.jsonl").read_text().splitlines()]
+    lines = read_lines(tmp_path / "rounds.jsonl")
     lines[1]["kept"] = ["sent", "../../secret", 5, "a"]
     lines[1] |= {"dropped": [["x"], 3, ["a", "b"]], "metrics": {"loss": "x", "n": 1}, "cohort": 3, "facts": []}
     odd = [[1], "x", {"round": -1}, {"round": "1"}, {"round": True}, *lines]

@@ -62,10 +62,12 @@ def root(made: Path, tmp_path: Path) -> Path:
 def edit() -> Callable[..., Any]:
     """Change a JSON file of a store in place."""
 
+    from leakline.study.files import read_json, write_json
+
     def change(path: Path, how: Callable[[Any], None]) -> None:
-        found = json.loads(path.read_text())
+        found = read_json(path)
         how(found)
-        path.write_text(json.dumps(found))
+        write_json(path, found)
 
     return change
 

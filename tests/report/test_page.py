@@ -21,6 +21,7 @@ from leakline.report.page.build import build_report
 from leakline.report.page.summary import Summary, summary
 from leakline.report.page.words import glances, in_short
 from leakline.results import read
+from leakline.study.files import read_lines
 
 ATTACKS_ON_TEXT = json.loads((Path(__file__).parent / "hostile.json").read_text())
 TAGS = {
@@ -180,11 +181,9 @@ def test_hostile_names_do_not_get_out(root, edit, read_page):
 
         edit(run / "end.json", card)
         edit(run / "run.json", about)
-        lines = (run / "attacks.jsonl").read_text().splitlines()
+        lines = [line for line in read_lines(run / "attacks.jsonl") if line["measure"] != "none"]
         changed = [
-            {**json.loads(line), "by": ATTACKS_ON_TEXT[i], "measure": t}
-            for i, line in enumerate(lines)
-            for t in ATTACKS_ON_TEXT
+            {**line, "by": ATTACKS_ON_TEXT[i], "measure": t} for i, line in enumerate(lines) for t in ATTACKS_ON_TEXT
         ]
         (run / "attacks.jsonl").write_text("".join(json.dumps(line) + "\n" for line in changed))
     page = read_page(build_report(read(root)))

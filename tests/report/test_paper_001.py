@@ -32,7 +32,8 @@ from leakline.report.tables.menu import save_all
 from leakline.results import Results, read
 from leakline.results.table import FORMS, render
 from leakline.study.describe import FORMAT
-from leakline.study.store import Store, append
+from leakline.study.files import append
+from leakline.study.store import Store
 from leakline.weights import Entry, Layout, Weights
 
 NAMES = list(PAPER.tables)

@@ -117,7 +117,7 @@ MISTAKES = {
         "learning_rate = 0.1",
         "learning_rate = nan",
         "training.learning_rate",
-        "must be positive",
+        "a finite number is needed",
     ),
     "too many participants": (
         "rounds = 3",

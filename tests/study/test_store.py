@@ -28,8 +28,9 @@ from leakline.strategies import MENU
 from leakline.study.carded import card_of
 from leakline.study.cells import Study, grid
 from leakline.study.describe import FORMAT
+from leakline.study.files import append, read_json, read_lines, write_atomically
 from leakline.study.run import run_study
-from leakline.study.store import Run, Store, append, read_json, read_lines, write_atomically
+from leakline.study.store import Run, Store
 from leakline.study.train import train_run
 
 FED = tiny.federation(
@@ -55,6 +56,8 @@ def committed(path: Path, rounds: int = 2) -> tuple[Run, State, dict]:
 def test_a_commit_comes_back_whole(tmp_path):
     run, state, memories = committed(tmp_path)
     memories["a"]["private"] = torch.arange(3.0)
+    run = Run(tmp_path / "other")
+    run.open({})
     run.commit(state, memories, record(1), [])
     found, clients = run.load()
     assert found.next == 2
@@ -100,7 +103,7 @@ def damaged(data: bytes) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("case", damaged(b"0" * 100))
 def test_a_damaged_checkpoint_is_a_store_error_of_one_line(tmp_path, case):
-    run, *_ = committed(tmp_path)
+    run, *_ = committed(tmp_path, rounds=1)
     path = run.path / "checkpoint.safetensors"
     bad = damaged(path.read_bytes())[case]
     path.write_bytes(bad)
@@ -108,6 +111,20 @@ def test_a_damaged_checkpoint_is_a_store_error_of_one_line(tmp_path, case):
         run.load()
     assert "\n" not in caught.value.what
     assert str(tmp_path) not in str(caught.value)
+
+
+@pytest.mark.parametrize("case", damaged(b"0" * 100))
+def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_the_run_ends_as_it_would_have(tmp_path, case):
+    whole = train_run(Store(tmp_path / "whole"), FED, workers=1)
+    run = Store(tmp_path / "cut").run(whole.key)
+    train_run(Store(tmp_path / "cut"), FED, workers=1)
+    (run.path / "end.json").unlink()
+    path = run.path / "checkpoint.safetensors"
+    path.write_bytes(damaged(path.read_bytes())[case])
+    assert run.standing()[0].next == FED.rounds - 1
+    train_run(Store(tmp_path / "cut"), FED, workers=1)
+    for name in ("rounds.jsonl", "readings.jsonl", "end.json", "checkpoint.safetensors"):
+        assert (run.path / name).read_bytes() == (whole.path / name).read_bytes()
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", "\x00", '{"format": 99}', "null"])

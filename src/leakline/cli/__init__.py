@@ -6,6 +6,7 @@ Heavy imports happen inside the commands, so that ``leakline --help`` answers at
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -13,7 +14,22 @@ from typing import Annotated
 import typer
 
 from leakline import __version__
-from leakline.cli import attack, audit, check, choose, compare, data, doctor, export, flower, init, report, run
+from leakline.cli import (
+    attack,
+    audit,
+    check,
+    choose,
+    compare,
+    data,
+    doctor,
+    export,
+    flower,
+    init,
+    report,
+    run,
+    share,
+    verify,
+)
 from leakline.cli.console import err, out
 from leakline.cli.list import list_
 from leakline.errors import LeaklineError
@@ -32,6 +48,8 @@ app.command()(run.run)
 app.command("list")(list_)
 app.command()(report.report)
 app.command()(export.export)
+app.command()(share.share)
+app.command()(verify.verify)
 app.command()(doctor.doctor)
 app.add_typer(data.data_app, name="data")
 app.add_typer(flower.flower_app, name="flower")
@@ -50,6 +68,13 @@ def main() -> None:
     except OSError as error:
         what = f"{error.strerror or error}: {Path(str(error.filename or '')).name}"
         err.print(str(LeaklineError(what, fix="check the path, its permissions and the free space")))
+        sys.exit(2)
+    except Exception as error:  # what nobody foresaw: a damaged or hostile input, or a bug
+        if os.environ.get("LEAKLINE_TRACEBACK"):
+            raise
+        what = f"{type(error).__name__}: {ascii(str(error))[1:161]}"
+        fix = "something that was read is not what it should be, or this is a bug: LEAKLINE_TRACEBACK=1 shows where"
+        err.print(str(LeaklineError(what, fix=fix)))
         sys.exit(2)
 
 

@@ -154,7 +154,7 @@ def _recording(directory: Path, settings: Mapping[str, Any], as_json: bool) -> N
     from leakline.recordings.checks import Claimed, check_recording
     from leakline.recordings.recording import Recording
     from leakline.report.page.recording import FINDINGS
-    from leakline.study.store import write_atomically
+    from leakline.study.files import write_atomically
 
     claims = [field.name for field in dataclasses.fields(Claimed)]
     for key in settings:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from leakline.cli.console import JsonOption, out
-from leakline.cli.loading import load_study
+from leakline.cli.loading import load_study, read_store
 from leakline.errors import LeaklineError
 
 if TYPE_CHECKING:
@@ -33,14 +33,13 @@ def choose(
     """
     from leakline.decide.choose import choose as rank
     from leakline.decide.limits import read_limit
-    from leakline.results import read
 
     limits = [read_limit(t, ("<=", "<")) for t in at_most] + [read_limit(t, (">=", ">")) for t in at_least]
     if not limits:
         raise LeaklineError(
             "no limit was given", fix='for example --max "loss-threshold.auc<=0.55" --min "accuracy>=0.85"'
         )
-    results = read(_root(target))
+    results = read_store(_root(target))
     if not results.settings:
         raise LeaklineError("no cell of this study is finished", results.name, "run it first")
     ranked = rank(results, limits)

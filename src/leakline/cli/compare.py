@@ -10,6 +10,7 @@ import typer
 
 from leakline.cli.console import JsonOption, out
 from leakline.cli.gate import FailIf, stop
+from leakline.cli.loading import read_store
 from leakline.errors import LeaklineError
 
 if TYPE_CHECKING:
@@ -43,17 +44,15 @@ def compare(
 
 def _within(root: Path, left: str, right: str) -> list[Pair]:
     from leakline.decide.compare import find_setting, pair
-    from leakline.results import read
 
-    results = read(root)
+    results = read_store(root)
     return [pair(left, find_setting(results, left), right, find_setting(results, right))]
 
 
 def _between(left: Path, right: Path) -> list[Pair]:
     from leakline.decide.compare import matching, pair
-    from leakline.results import read
 
-    a, b = read(left), read(right)
+    a, b = read_store(left), read_store(right)
     matches = matching(a, b)
     if not matches:
         raise LeaklineError(

@@ -43,5 +43,5 @@ def value_of(text: str) -> Any:
 
     try:
         return tomllib.loads(f"v = {text}")["v"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return text

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from leakline.cli.console import out
+from leakline.cli.loading import read_store
 from leakline.errors import LeaklineError
 
 
@@ -24,12 +25,10 @@ def export(
     ] = None,
 ) -> None:
     """A table or figure of a run in the form that a paper, a sheet or a script takes."""
-    from leakline.results import read
-
     if figure:
         from leakline.report.charts.menu import save
 
-        for path in save(read(directory), figure, output or Path("."), "svg" if form == "markdown" else form):
+        for path in save(read_store(directory), figure, output or Path("."), "svg" if form == "markdown" else form):
             out.print(str(path))
         return
     from leakline.report.tables.menu import every_table, render, save_all
@@ -37,7 +36,7 @@ def export(
     tables = every_table()
     if table not in ("all", *tables):
         raise LeaklineError(f"there is no table {table!r}", fix=f"one of: {', '.join(sorted(tables))}")
-    results = read(directory)
+    results = read_store(directory)
     if table == "all":
         for path in save_all(results, form, output or Path(".")):
             out.print(str(path))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,6 +12,7 @@ import typer
 from leakline.cli.console import err
 
 if TYPE_CHECKING:
+    from leakline.results import Results
     from leakline.study import Study
 
 TrustOption = Annotated[
@@ -32,6 +34,17 @@ def load_study(study: str, preset: str = "", sets: Sequence[str] = (), trust: bo
         return load_study(study, preset, sets)
     remember(loaded.foreign)
     return loaded
+
+
+def read_store(root: Path) -> Results:
+    """What a run directory holds; whatever is damaged in it is named on the terminal and left out."""
+    from leakline.results import read
+    from leakline.text import clean
+
+    results = read(root)
+    for text in results.damaged:
+        err.print(clean(f"damaged, left out: {text}"))
+    return results
 
 
 def _agreed(error: Exception) -> bool:

@@ -10,6 +10,7 @@ import typer
 
 from leakline.cli import gate
 from leakline.cli.console import out
+from leakline.cli.loading import read_store
 from leakline.errors import LeaklineError
 from leakline.recordings import is_recording
 
@@ -19,7 +20,9 @@ def report(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Where the page goes (default: DIR/report.html).")
     ] = None,
-    shareable: Annotated[bool, typer.Option(help="Leave out the study file and all images of people's data.")] = False,
+    shareable: Annotated[
+        bool, typer.Option(help="No study file, images, names of clients and classes or failures.")
+    ] = False,
     images: Annotated[bool, typer.Option("--images/--no-images", help="Images that attacks reconstructed.")] = True,
     fail_if: gate.FailIf = [],  # noqa: B006
 ) -> None:
@@ -28,9 +31,8 @@ def report(
         out.print(str(_of_recording(directory, output, shareable or not images, fail_if)))
         return
     from leakline.report.page.build import build_report
-    from leakline.results import read
 
-    results = read(directory)
+    results = read_store(directory)
     out.print(str(build_report(results, output, shareable, images)))
     gate.gate(results, fail_if)
 

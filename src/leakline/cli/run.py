@@ -9,7 +9,7 @@ import typer
 
 from leakline.cli import flower, gate
 from leakline.cli.console import OnlyOption, PresetOption, SetOption, StudyArgument, err, out, print_card
-from leakline.cli.loading import TrustOption, load_study
+from leakline.cli.loading import TrustOption, load_study, read_store
 from leakline.cli.progress import Progress
 
 
@@ -32,7 +32,6 @@ def run(
 ) -> None:
     """Train what is missing, attack, measure, report. The same command goes on after an interruption."""
     from leakline.report.page.build import build_report
-    from leakline.results import read
     from leakline.study.carded import card_of
     from leakline.study.run import declared, run_study
 
@@ -65,7 +64,7 @@ def run(
                     card = card_of(outcome.run, outcome.cell.name, measures)
                     broken |= bool(card.broken)
                     print_card(card)
-    results = read(root)
+    results = read_store(root)
     page = build_report(results)
     out.print(f"\n{len(loaded.cells) - failures} of {len(loaded.cells)} cells done; report: {page}")
     if broken:

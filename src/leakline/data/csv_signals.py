@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+CSV_LINE, CSV_COLUMNS = 2**20, 10_000
+MOST_CLASSES = 10_000
+
+
 @dataclass(frozen=True)
 class CsvSignals:
     """Your own time series: a CSV file, or a folder of them, with one row per sample.
@@ -67,10 +71,16 @@ class CsvSignals:
                 subjects.append(str(who[first]))
                 offsets.append(offsets[-1] + int(last - first))
         activities = tuple(sorted(set(labels), key=natural))
+        if len(activities) > MOST_CLASSES:
+            raise DataError(
+                f"{len(activities):,} different labels, more than {MOST_CLASSES:,}", printable(root),
+                f"is {self.label!r} the column of classes?",
+            )  # fmt: skip
+        places = {activity: place for place, activity in enumerate(activities)}
         recordings = Recordings(
             signal=np.concatenate(signals),
             offsets=np.array(offsets),
-            activity=np.array([activities.index(a) for a in labels]),
+            activity=np.array([places[a] for a in labels]),
             subject=tuple(subjects),
             activities=activities,
             traits={},
@@ -94,6 +104,13 @@ def read_csv(path: Path) -> pd.DataFrame:
     import pandas as pd
 
     with reading(path, "check that it is a CSV file with a line of column names"):
+        if not path.is_file():
+            raise DataError("this is no regular file", printable(path), "give a CSV file")
+        with open(path, "rb") as file:
+            if file.readline(CSV_LINE).count(b",") >= CSV_COLUMNS:
+                raise DataError(
+                    f"the CSV file has more than {CSV_COLUMNS:,} columns", printable(path), "leave some out"
+                )
         if path.stat().st_size > CSV_BYTES:
             raise DataError(f"the CSV file is larger than {CSV_BYTES:,} bytes", printable(path), "split it")
         # low_memory guesses types piece by piece, and warns where the guesses differ.

@@ -18,6 +18,8 @@ from leakline.data.guard import MAX_PIXELS
 from leakline.errors import DataError
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp"})
+FORMATS = ("PNG", "JPEG", "BMP", "TIFF", "WEBP")
+"""What is decoded, whatever a file is called: others start programs (EPS), or are rarely what was meant."""
 CHUNK = 1024
 SMALL = 16_000
 
@@ -32,7 +34,9 @@ def decode(source: bytes | Path, grey: bool, size: int | None = None) -> np.ndar
     """
     from PIL import Image
 
-    with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
+    if isinstance(source, Path) and not source.is_file():  # a pipe would be waited for
+        raise DataError("it is no regular file")
+    with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS) as image:
         if image.width * image.height > MAX_PIXELS:
             raise DataError(f"the image has {image.width} x {image.height} pixels, more than {MAX_PIXELS:,} in all")
         if image.mode.startswith("I") or image.mode == "F":

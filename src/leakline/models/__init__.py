@@ -25,6 +25,7 @@ from leakline.models.preflight import Finding, has_batchnorm, has_dropout, prefl
 from leakline.models.residual import ResNet
 from leakline.models.small import MLP, MotionCNN, SmallCNN
 from leakline.models.unet import SmallUNet
+from leakline.names import printable
 
 __all__ = [
     "FACTORY",
@@ -37,6 +38,7 @@ __all__ = [
     "initial",
     "preflight",
     "resolve",
+    "size_of",
 ]
 
 MENU: dict[str, type[Model]] = {
@@ -76,16 +78,56 @@ def _factory(path: str) -> Any:
         raise StudyError(error.what, "model", error.fix) from error
 
 
+def _taken(factory: Any, given: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """Of what is at hand what a factory takes: shape, classes and kind if it asks for them, and all of its settings."""
+    try:
+        parameters = inspect.signature(factory).parameters
+    except (TypeError, ValueError):
+        return dict(given)
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return {name: value for name, value in given.items() if name != "kind" or name in parameters}
+    offered = ("shape", "classes", "kind")
+    strange = [name for name in given if name not in parameters and name not in offered]
+    needed = [
+        name for name, p in parameters.items()
+        if p.default is p.empty and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and name not in given
+    ]  # fmt: skip
+    if strange or needed:
+        what = f"takes no {strange[0]!r}" if strange else f"asks for {needed[0]!r}, which nobody gives"
+        raise StudyError(
+            f"{path}({', '.join(parameters)}) {what}",
+            "model",
+            "let it take shape and classes; others are settings: model = { use = ..., NAME = ... }",
+        )
+    return {name: value for name, value in given.items() if name in parameters}
+
+
 @dataclass(frozen=True)
 class Imported:
-    """A network made by the user's own factory, called as ``factory(shape=..., classes=..., **settings)``."""
+    """A network made by the user's own factory, called as ``factory(shape=..., classes=..., **settings)``.
+
+    Of shape, classes and kind it is given those that it takes: a class without parameters will do, if its input and
+    output fit.
+    """
 
     path: str
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def build(self, shape: Shape, classes: int, kind: Kind = "classification") -> nn.Module:
         """What the factory returns, which must be an ``nn.Module``."""
-        network = _factory(self.path)(shape=shape, classes=classes, **self.settings)
+        factory = _factory(self.path)
+        given = {"shape": shape, "classes": classes, "kind": kind, **self.settings}
+        try:
+            network = factory(**_taken(factory, given, self.path))
+        except StudyError:
+            raise
+        except (Exception, SystemExit) as error:  # a factory of the user's own may raise anything
+            called = ", ".join(f"{name}={value!r}" for name, value in given.items() if name != "kind")
+            raise StudyError(
+                f"{self.path}({called}) raised {type(error).__name__}: {printable(error, 160)}",
+                "model",
+                "mend it: it is called with the shape of one input and the number of classes",
+            ) from error
         if not isinstance(network, nn.Module):
             raise StudyError(
                 f"the factory {self.path!r} returned a {type(network).__name__}, not a torch.nn.Module",
@@ -115,6 +157,17 @@ def resolve(use: str, settings: Mapping[str, Any] | None = None) -> Model:
             hint = f'did you mean "{close[0]}"? It has: {", ".join(known)}' if close else "it has no settings"
             raise StudyError(f"the model {use!r} has no setting {key!r}", "model", hint)
     return MENU[use](**chosen)
+
+
+MOST_VALUES = 2**31
+"""A network with more values is refused before memory is asked for."""
+
+
+def size_of(model: Model, shape: Shape, classes: int, kind: Kind = "classification") -> int:
+    """How many values a network of the menu would have, without making them."""
+    with torch.random.fork_rng(devices=[]), torch.device("meta"):
+        network = model.build(shape, classes, kind)
+    return sum(parameter.numel() for parameter in network.parameters())
 
 
 def initial(model: Model, shape: Shape, classes: int, kind: Kind = "classification", *, seed: int) -> nn.Module:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import gcd
-from typing import Literal, Protocol, get_args
+from typing import Literal, Protocol, get_args, runtime_checkable
 
 from torch import nn
 
@@ -25,6 +25,7 @@ _ACTIVATIONS: dict[str, type[nn.Module]] = {
 }
 
 
+@runtime_checkable
 class Model(Protocol):
     """A configuration that can build a network: logits out, one row per input."""
 

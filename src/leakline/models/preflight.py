@@ -22,6 +22,8 @@ FindingKind = Literal[
     "hidden-state",
     "single-example",
     "output",
+    "more-outputs",
+    "probabilities",
 ]
 
 _DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
@@ -157,7 +159,7 @@ def _forward(model: nn.Module, shape: tuple[int, ...], classes: int | None, kind
                 "(the network)",
                 "output",
                 f"it fails on inputs of shape {shape}: {type(error).__name__}: {text[0] if text else ''}",
-                "check the network against the shape of the data (leakline check prints it)",
+                f"let it take inputs of shape (N, {', '.join(map(str, shape))}), or change the data",
             )
             return
         yield from _output(output, shape, classes, kind)
@@ -189,12 +191,24 @@ def _output(output: object, shape: tuple[int, ...], classes: int | None, kind: s
     else:
         right = len(got) == 2 and got[0] == 2 and (classes is None or got[1] == classes)
         wanted = f"(2, {classes if classes is not None else 'classes'})"
-    if not right:
+    if not right and kind == "classification" and classes is not None and len(got) == 2 and got[1] > classes:
+        yield Finding(
+            "(the network)", "more-outputs", f"it has {got[1]} outputs for {classes} classes", "give each class one"
+        )  # fmt: skip
+    elif not right:
         yield Finding(
             "(the network)",
             "output",
             f"two inputs of shape {shape} give an output of shape {got}; {kind} needs {wanted}",
             "change the last layer, or the task",
+        )
+    sums = output.detach().double().flatten(1).sum(1) if kind == "classification" and len(got) == 2 else None
+    if sums is not None and got[1] > 1 and bool((output >= 0).all()) and bool(((sums - 1).abs() < 1e-4).all()):
+        yield Finding(
+            "(the network)",
+            "probabilities",
+            "its outputs are probabilities, and the loss takes logits: it learns slowly or not at all",
+            "leave the softmax at its end out",
         )
     if not bool(torch.isfinite(output).all()):
         yield Finding("(the network)", "output", "zero inputs give non-finite outputs", "check its initial weights")

@@ -100,8 +100,9 @@ def attack_recording(lab: RecordedLab, attack: Attack, name: str = "gradient-inv
         raise _refusal(name, error.what, fix) from error
     if not readings:
         raise _refusal(name, "nothing that was recorded answers what it asks", ELSEWHERE)
-    if key not in {line.get("attack") for line in run.attacks()}:
-        run.add_attack(key, readings)
+    with run.locked():
+        if key not in run.met():
+            run.add_attack(key, readings)
     return readings
 
 

@@ -12,7 +12,8 @@ from typing import Any
 from leakline.bench.training import Plan
 from leakline.errors import StoreError
 from leakline.names import is_safe
-from leakline.study.store import write_atomically
+from leakline.study.files import write_atomically
+from leakline.study.tensors import pack_sealed
 from leakline.weights import Entry, Layout, Weights
 
 FORMAT, VERSION = "leakline-recording", 1
@@ -36,10 +37,8 @@ def file_name(client: str, part: int = 0) -> str:
 
 def save_weights(path: Path, weights: Weights) -> None:
     """Weights as a file, with their layout."""
-    from safetensors.torch import save
-
     layout = json.dumps([[e.name, list(e.shape), e.buffer] for e in weights.layout.entries])
-    write_atomically(path, save({"weights": weights.vector.contiguous()}, metadata={"layout": layout}))
+    write_atomically(path, pack_sealed({"weights": weights.vector.contiguous()}, {"layout": layout}))
 
 
 def layout_of(entries: Any, path: Path) -> Layout:

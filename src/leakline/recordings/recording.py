@@ -16,9 +16,9 @@ numbers of their engine: Flower counts from 1, leakline from 0. docs/recordings.
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -47,7 +47,9 @@ from leakline.recordings.format import (
     save_weights,
     spans,
 )
-from leakline.study.store import Run, append, read_json, write_atomically
+from leakline.study.files import append, is_there, make_folder, read_json, write_json
+from leakline.study.store import Run
+from leakline.study.tensors import read_sealed
 from leakline.weights import Layout, Weights
 
 Seat = Literal["server", "client"]
@@ -90,7 +92,7 @@ class Recorder:
             if self.run and there.get("run") == self.run and layout_of(there.get("layout"), path) == layout:
                 return
             raise StoreError("there is a recording of another run already", self.to.name, "give another directory")
-        self.to.mkdir(parents=True, exist_ok=True)
+        make_folder(self.to)
         manifest = {
             "format": FORMAT,
             "version": VERSION,
@@ -106,7 +108,7 @@ class Recorder:
                 "most_mb": self.most_mb,
             },
         }
-        write_atomically(path, json.dumps(manifest, indent=1).encode())
+        write_json(path, manifest)
 
     def write(self, round_: Round, *, result: bool = True) -> None:
         """Write a round: its files, then its line. ``result``: whether this seat sees what came of it."""
@@ -187,10 +189,18 @@ class Recording:
 
     def records(self) -> list[dict[str, Any]]:
         """The lines of all rounds, kept or not, with whatever does not belong there left out."""
+        return self._records
+
+    @cached_property
+    def _records(self) -> list[dict[str, Any]]:
         return [cleaned(line) for line in self.run.rounds() if isinstance(line, dict) and is_size(line.get("round"))]
 
     def indices(self) -> list[int]:
         """The rounds that are kept, in order; a recording without any is an error."""
+        return self._indices
+
+    @cached_property
+    def _indices(self) -> list[int]:
         if self.manifest:
             kept = [r["round"] for r in self.records() if r["kept"]]
         else:
@@ -201,6 +211,10 @@ class Recording:
             )
         return sorted(set(kept))
 
+    @cached_property
+    def _by_round(self) -> dict[int, dict[str, Any]]:
+        return {record["round"]: record for record in reversed(self._records)}
+
     def clients(self, index: int) -> list[str]:
         """Whose updates are kept of a round."""
         return list(dict.fromkeys(u.client for u in self.round(index).updates))
@@ -210,7 +224,7 @@ class Recording:
         held, folder = self.indices(), self.path / "kept" / folder_name(index)
         if index not in held:
             raise StoreError(f"round {index} is not in this recording", self.path.name, f"it holds {spans(held)}")
-        record: dict[str, Any] = next((r for r in self.records() if r.get("round") == index), {})
+        record: dict[str, Any] = self._by_round.get(index, {})
         if not folder.is_dir():
             raise StoreError(f"round {index} is missing", f"{self.path.name}/kept/{folder.name}", RESTORE)
         sent = self._weights(folder / f"{SENT}.safetensors")
@@ -271,13 +285,12 @@ class Recording:
         return vector
 
     def _read(self, path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-        from safetensors import safe_open
-
-        if not path.is_file():
+        if not is_there(path):
             raise StoreError(f"{path.name} is missing", f"{self.path.name}/kept/{path.parent.name}", RESTORE)
         try:
-            with safe_open(path, framework="pt") as file:
-                return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+            return read_sealed(path, self.path)
+        except StoreError:
+            raise
         except Exception as error:  # a damaged file may fail in any way
             raise self._bad(path, f"it cannot be read ({type(error).__name__})") from error
 

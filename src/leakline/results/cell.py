@@ -47,6 +47,8 @@ class Cell:
     """The names of the attacks that were to meet it."""
     hashes: Mapping[str, str] = field(default_factory=dict, repr=False)
     """By attack, its name with the hash of its settings."""
+    damage: tuple[str, ...] = ()
+    """What of its files is damaged or missing; the lines are left out."""
     _updates: dict[tuple[int, str], Any] = field(default_factory=dict, repr=False, compare=False)
 
     @property

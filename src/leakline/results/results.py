@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from leakline.measures import Measure, measure_of
 from leakline.readings import Reading
-from leakline.results.cell import FINISHED, NOT_RUN, UNFINISHED, Cell, last, whole
+from leakline.results.cell import FINISHED, NOT_RUN, UNFINISHED, UNREADABLE, Cell, last, whole
 from leakline.results.estimate import Estimate, estimate
 from leakline.results.settings import Setting, pool
 
@@ -53,6 +53,8 @@ class Results:
     """Runs that no cell of the grid points to: variants that attacks asked for, runs under way, older settings."""
     measures: Mapping[str, Measure] = field(default_factory=dict, repr=False)
     """What attacks from outside the package measure, as the store describes it."""
+    damage: tuple[str, ...] = ()
+    """What of the study's own files is damaged."""
     _made: dict[Callable[[Results], Any], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def once(self, make: Callable[[Results], _T]) -> _T:
@@ -192,7 +194,14 @@ class Results:
     def missing(self) -> list[Missing]:
         """What was asked for and is not there: cells that failed or never ended, attacks that did not meet one."""
         attacks = tuple(dict.fromkeys(r.by for cell in self.cells for r in cell.attacks))
-        return [gap for cell in self.cells for gap in _missing(cell, attacks)]
+        gaps = [gap for cell in self.cells for gap in _missing(cell, attacks)]
+        return [*(Missing({}, "damaged", what) for what in self.damage), *gaps]
+
+    @cached_property
+    def damaged(self) -> list[str]:
+        """One line for each thing that is damaged or missing in the store's files."""
+        found = [f"{cell.key}: {what}" for cell in self.cells for what in (cell.damage or _unread(cell))]
+        return [*self.damage, *dict.fromkeys(found)]
 
 
 def _missing(cell: Cell, attacks: tuple[str, ...]) -> list[Missing]:
@@ -201,12 +210,17 @@ def _missing(cell: Cell, attacks: tuple[str, ...]) -> list[Missing]:
         done = f" after {cell.rounds} of {cell.wanted or '?'} rounds" if cell.rounds else ""
         again = "the same command goes on where it stopped" if cell.status in (NOT_RUN, UNFINISHED) else ""
         return [Missing(cell.labels, what + done, cell.error or again, cell.key)]
-    gaps = [Missing(cell.labels, "trained, but an attack failed", cell.error, cell.key)] if cell.error else []
+    gaps = [Missing(cell.labels, "damaged", what, cell.key) for what in cell.damage]
+    gaps += [Missing(cell.labels, "trained, but an attack failed", cell.error, cell.key)] if cell.error else []
     if not cell.error:
         met = {r.by for r in cell.attacks}
         absent = [a for a in (attacks if cell.asked is None else cell.asked) if a not in met]
         gaps += [Missing(cell.labels, f"no reading of {a}", "it has not met this run yet", cell.key) for a in absent]
     return gaps if cell.readings else [*gaps, Missing(cell.labels, "no utility readings", "", cell.key)]
+
+
+def _unread(cell: Cell) -> tuple[str, ...]:
+    return (cell.error,) if cell.status == UNREADABLE else ()
 
 
 def _field(reading: Reading | None, name: str) -> Any:

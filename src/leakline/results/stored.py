@@ -18,38 +18,58 @@ from leakline.measures import read_measures
 from leakline.readings import Reading
 from leakline.results.cell import FAILED, FINISHED, NOT_RUN, UNFINISHED, UNREADABLE, Cell
 from leakline.results.results import Results
-from leakline.study.store import Store, read_json, read_lines
+from leakline.study.files import SEAL, Lines, is_there, read_json, read_text
+from leakline.study.store import Store, digest_of
 
 
 def read(root: Path) -> Results:
     """Read a store."""
     store = Store(root)
-    grid = valid(store.grid())
+    grid = _whole_grid(store)
     listed = grid.get("cells")
     entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
     ends = {path.name: _end(path) for path in _run_folders(root)}
     failed = {name: key for key, end in ends.items() if (name := _failed(end)) is not None}
     cells = tuple(_cell(store, entry, failed, ends) for entry in entries)
     known = {cell.key for cell in cells}
-    notes, text = grid.get("notes"), root / "study.toml"
+    notes, (text, damage) = grid.get("notes"), _text(root, grid.get("text"))
     return Results(
         root, str(grid.get("name", "")), str(grid.get("title", "")), number_of(grid.get("delta")) or 0.0,
         tuple(str(n) for n in notes) if isinstance(notes, list) else (),
-        text.read_text(encoding="utf-8", errors="replace") if text.is_file() else "",
-        cells, tuple(sorted(key for key in ends if key not in known)), read_measures(grid.get("measures")),
+        text, cells, tuple(sorted(key for key in ends if key not in known)), read_measures(grid.get("measures")),
+        damage,
     )  # fmt: skip
+
+
+def _whole_grid(store: Store) -> dict[str, Any]:
+    grid: dict[str, Any] = valid(store.grid())
+    return grid
+
+
+def _text(root: Path, digest: Any) -> tuple[str, tuple[str, ...]]:
+    """The study file, and what is wrong with it."""
+    path = root / "study.toml"
+    if not is_there(path):
+        return "", ("study.toml is missing",) if digest is not None else ()
+    try:
+        text = read_text(path)
+    except StoreError as problem:
+        return "", (problem.what,)
+    return text, ("study.toml is not the file that was run",) if digest not in (None, digest_of(text)) else ()
 
 
 def _run_folders(root: Path) -> list[Path]:
     folder = root / "runs"
-    return [p for p in folder.iterdir() if p.is_dir() and p.name.isalnum()] if folder.is_dir() else []
+    if folder.is_symlink() or not folder.is_dir():
+        return []
+    return [p for p in folder.iterdir() if p.is_dir() and not p.is_symlink() and p.name.isalnum()]
 
 
 def _end(folder: Path) -> dict[str, Any] | StoreError | None:
     """A run's terminal record, None without one, or what is wrong with it."""
     path = folder / "end.json"
     try:
-        return valid(read_json(path)) if path.exists() else None
+        return valid(read_json(path)) if is_there(path) else None
     except StoreError as problem:
         return problem
 
@@ -71,7 +91,7 @@ def _cell(store: Store, entry: Mapping[str, Any], failed: Mapping[str, str], end
     asked = entry.get("attacks")
     try:
         folder = store.run(str(key)).path
-        if not folder.is_dir():
+        if not folder.is_dir() or folder.is_symlink():
             return Cell(labels, str(key), NOT_RUN, error or "its run is not in the store")
         end = ends.get(folder.name)
         if isinstance(end, StoreError):
@@ -85,23 +105,57 @@ def _cell(store: Store, entry: Mapping[str, Any], failed: Mapping[str, str], end
 def _run(
     labels: Mapping[str, Any], folder: Path, error: str, end: Mapping[str, Any] | None, asked: Sequence[str] | None
 ) -> Cell:
-    path = folder / "run.json"
+    files = {name: Lines.read(folder / f"{name}.jsonl") for name in ("rounds", "readings", "attacks", "log")}
+    lines = {name: [valid(line) for line in each.good] for name, each in files.items()}
+    about = valid(read_json(folder / "run.json")) if is_there(folder / "run.json") else {}
+    if wrong := _wrong(files, about, end):
+        return Cell(labels, folder.name, UNREADABLE, "; ".join(wrong)[:400], damage=tuple(wrong))
     status = str(end["status"]) if end else UNFINISHED
-    attacks = _newest(_lines(folder / "attacks.jsonl"), set(asked or ()))
+    whole, cut_short = _whole_attacks(lines["attacks"])
+    attacks = _newest(whole, set(asked or ()))
+    damage = [*files["attacks"].damage, *cut_short, *files["log"].damage]
+    if 0 < len(lines["log"]) < len(lines["rounds"]) or (
+        lines["rounds"] and not lines["log"] and "lines" in (end or {})
+    ):
+        damage.append("log.jsonl: the times of some rounds are missing")
     return Cell(
         labels, folder.name, status if status in (FINISHED, FAILED, UNFINISHED) else UNREADABLE,
-        error or str((end or {}).get("error", "")), folder, valid(read_json(path)) if path.exists() else {},
+        error or str((end or {}).get("error", "")), folder, about,
         Card.from_dict(end["card"]) if end and "card" in end else None,
-        tuple(_readings(_lines(folder / "readings.jsonl"))), tuple(_readings(attacks)),
-        tuple(_lines(folder / "rounds.jsonl")),
-        sum(number_of(line.get("seconds")) or 0.0 for line in _lines(folder / "log.jsonl")),
+        tuple(_readings(lines["readings"])), tuple(_readings(attacks)), tuple(lines["rounds"]),
+        sum(number_of(line.get("seconds")) or 0.0 for line in lines["log"]),
         None if asked is None else tuple(key.rpartition("-")[0] for key in asked),
-        {str(line.get("by", "")): str(line.get("attack", "")) for line in attacks},
+        {str(line.get("by", "")): str(line.get("attack", "")) for line in attacks}, tuple(damage),
     )  # fmt: skip
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
-    return [valid(line) for line in read_lines(path) if isinstance(line, dict)]
+def _wrong(files: Mapping[str, Lines], about: Mapping[str, Any], end: Mapping[str, Any] | None) -> list[str]:
+    """Why nothing of a run can be believed: of what its rounds wrote down something is damaged or missing.
+
+    A table of the last round would otherwise quietly be one of the round before.
+    """
+    wrong = [*files["rounds"].damage, *files["readings"].damage]
+    written = (end or {}).get("lines")
+    for name in ("rounds", "readings"):
+        count = written.get(f"{name}.jsonl") if isinstance(written, dict) else None
+        if isinstance(count, int) and len(files[name].good) < count:
+            wrong.append(f"{name}.jsonl: {count - len(files[name].good)} of {count} lines are missing")
+    if files["rounds"].good and not about:
+        wrong.append("run.json is missing")
+    return wrong
+
+
+def _whole_attacks(lines: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
+    """The lines of attacks that are all there, and which attacks are not."""
+    ends = {line.get("attack"): number_of(line.get("value")) for line in lines if line.get("measure") == "none"}
+    counts: dict[Any, int] = {}
+    for line in lines:
+        counts[line.get("attack")] = counts.get(line.get("attack"), 0) + (
+            SEAL in line and line.get("measure") != "none"
+        )
+    short = [key for key, count in counts.items() if count and count < (ends.get(key, math.inf) or 0)]
+    told = [f"attacks.jsonl: {str(key)[:64]} was cut short and is left out" for key in short]
+    return [line for line in lines if line.get("attack") not in short], told
 
 
 def _newest(lines: Sequence[Mapping[str, Any]], listed: set[str]) -> list[Mapping[str, Any]]:
@@ -117,7 +171,8 @@ def _newest(lines: Sequence[Mapping[str, Any]], listed: set[str]) -> list[Mappin
 
 
 def _is_reading(line: Mapping[str, Any]) -> bool:
-    return isinstance(line.get("measure"), str) and number_of(line.get("value")) is not None
+    measured = isinstance(line.get("measure"), str) and line["measure"] != "none"
+    return measured and number_of(line.get("value")) is not None
 
 
 def _readings(lines: Sequence[Mapping[str, Any]]) -> list[Reading]:
@@ -153,9 +208,14 @@ def _label(value: Any) -> Any:
 
 def number_of(value: Any) -> float | None:
     """A number that is one, or None."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > LARGEST and value not in ENDS:
         return None
     return value if not math.isnan(value) else None
+
+
+LARGEST = 1e300
+"""A whole number beyond this is none that was measured; no float holds those of hundreds of digits."""
+ENDS = (math.inf, -math.inf)
 
 
 def _whole(value: Any) -> int | None:

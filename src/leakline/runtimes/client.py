@@ -11,6 +11,7 @@ from leakline.bench.ragged import GROUP, fits_ragged, train_ragged
 from leakline.bench.training import Bench, Job, Plan, Trained, fits_together, train, train_together
 from leakline.federation import Federation
 from leakline.messages import Dropped, Memory, Order, Update
+from leakline.names import printable
 from leakline.randomness import Stream
 from leakline.weights import Layout, Weights
 
@@ -178,4 +179,5 @@ def reason_of(error: BaseException) -> str:
     """Why a client failed, in one line and without paths (they may name patients)."""
     text = str(error).strip().splitlines()[0] if str(error).strip() else ""
     text = re.sub(r"'[^']*[\\/][^']*'|\"[^\"]*[\\/][^\"]*\"", "<path>", f"raised {type(error).__name__}: {text}")
-    return re.sub(r"(?:[A-Za-z]:)?[\\/][^\s'\"]+", "<path>", text)[:200]
+    text = re.sub(r"(?:[A-Za-z]:)?[\\/][^\s'\"]+", "<path>", text)
+    return printable(re.sub(r"[^\s'\"]+\.(?!\d)\w{1,8}(?=[\s'\",:;)]|$)", "<file>", text), 200)

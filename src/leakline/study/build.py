@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import inspect
+import math
+import tomllib
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -12,10 +14,14 @@ from typing import Any
 
 import pydantic
 
-from leakline.errors import LeaklineError
+from leakline.errors import LeaklineError, StudyError
 from leakline.foreign import Kind, Unfit
+from leakline.names import printable
 from leakline.study.consent import Consent
 from leakline.study.lines import Path, line_of
+
+MOST_MISTAKES, MOST_SHOWN, MOST_DEPTH = 60, 40, 20
+"""So many mistakes are noted, and so many said: nobody reads more."""
 
 
 @dataclass
@@ -30,14 +36,16 @@ class Mistakes:
 
     def add(self, path: Path, what: str, fix: str = "") -> None:
         """Note a mistake at a key."""
+        if len(self.found) >= MOST_MISTAKES:
+            return
         line = line_of(self.lines, path)
-        key = ".".join(str(p) for p in path)
+        key = ".".join(printable(p, 60) for p in path)
         where = f"{self.file}:{line}" if line else self.file
-        self.found.append((line or 0, f"{where} {key} - {what}" + (f"; {fix}" if fix else "")))
+        self.found.append((line or 0, f"{where} {key} - {printable(what, 600)}" + (f"; {fix}" if fix else "")))
 
     def unknown(self, path: Path, good: Iterable[str], kind: str = "key") -> None:
         """Note a name that does not exist, with the nearest that does."""
-        names = list(good)
+        names = [] if len(self.found) >= MOST_MISTAKES else list(good)
         near = difflib.get_close_matches(str(path[-1]) if kind == "key" else kind, names, n=1, cutoff=0.5)
         hint = f'did you mean "{near[0]}"?' if near else f"known: {', '.join(sorted(names))}"
         self.add(path, "unknown key" if kind == "key" else f'there is no "{kind}"', hint)
@@ -45,7 +53,34 @@ class Mistakes:
     def text(self) -> str:
         """One line per mistake, in the order of the file."""
         # A table is looked at once for the whole study and once for each scenario: say each thing once.
-        return "\n".join(line for _, line in sorted(dict.fromkeys(self.found), key=lambda item: item[0]))
+        lines = [line for _, line in sorted(dict.fromkeys(self.found), key=lambda item: item[0])]
+        return "\n".join(lines[:MOST_SHOWN] + (["... and more of the kind"] if len(lines) > MOST_SHOWN else []))
+
+
+def read_toml(text: str, file: str) -> dict[str, Any]:
+    """The tables of a study file, or one clear line."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise StudyError("this is not TOML", f"{file}: {error}", "see the example in the README") from error
+    except (ValueError, RecursionError) as error:  # integers of thousands of digits, thousands of brackets
+        raise StudyError(f"this is TOML that nobody meant ({type(error).__name__})", file, "look at it") from error
+
+
+def check_plain(value: Any, path: Path, mistakes: Mistakes) -> None:
+    """Note numbers that no setting can have: infinite, not a number, or beyond 64 bits."""
+    if len(path) > MOST_DEPTH:
+        mistakes.add(path[:2], f"tables in tables, more than {MOST_DEPTH} deep")
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            check_plain(inner, (*path, str(key)), mistakes)
+    elif isinstance(value, list):
+        for place, inner in enumerate(value):
+            check_plain(inner, (*path, place), mistakes)
+    elif isinstance(value, float) and not math.isfinite(value):
+        mistakes.add(path, f"a finite number is needed, not {value}")
+    elif isinstance(value, int) and abs(value) >= 2**63:
+        mistakes.add(path, "a number of at most 19 digits is needed")
 
 
 def parameters(entry: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:

@@ -55,7 +55,7 @@ def card_of(run: Run, title: str = "", measures: Iterable[Measure] = ()) -> Card
         raise StoreError("this run is not finished", run.key, "run the study again: it goes on where it stopped")
     card = replace(Card.from_dict(end["card"]), measures=tuple(measures))
     readings = [
-        Reading.of(line) for line in run.attacks() if line["measure"] != "none" and "client" not in line
+        Reading.of(line) for line in run.attacks() if "client" not in line
     ]  # fmt: skip
     bounds = tuple(r for r in readings if card.measure(r.measure).is_bound)
     leaks = tuple(r for r in readings if r not in bounds)

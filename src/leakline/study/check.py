@@ -19,7 +19,7 @@ from leakline.randomness import Stream
 from leakline.runtimes.machine import cores, tune_allocator
 from leakline.study.cells import Study
 from leakline.study.describe import THREADS
-from leakline.study.run import check_cell
+from leakline.study.run import check_cell, check_model
 
 EMPTY = 0.05
 """From this share of empty test masks on, a check says what a model that marks nothing would score."""
@@ -98,13 +98,14 @@ def check_study(study: Study) -> Checked:
     seen: set[tuple[Any, ...]] = set()
     asked: dict[tuple[Any, ...], float] = {}
     for cell in study.cells:
-        labels = tuple((k, v) for k, v in cell.labels.items() if k != "seed")
+        labels = tuple((k, str(v)) for k, v in cell.labels.items() if k != "seed")  # a swept list cannot be a key
         try:
             federation = cell.federation()
             scenario = tuple((k, v) for k, v in labels if k not in ("strategy", "defence"))
             if scenario not in timed:
                 checked.partition[" ".join(str(v) for _, v in scenario)] = _partition(federation)
-                remarks = [*_look_at_model(federation), *_look_at_masks(federation)]
+                check_model(federation)
+                remarks = [*_look_at_classes(federation), *_look_at_model(federation), *_look_at_masks(federation)]
                 checked.warnings += [w for w in remarks if w not in checked.warnings]
                 timed[scenario] = _time(federation)
             check_cell(federation, study.attacks_on(cell))
@@ -113,7 +114,7 @@ def check_study(study: Study) -> Checked:
             if labels not in seen:
                 seen.add(labels)
                 checked.cards.append(formal_card(" ".join(str(v) for _, v in labels), federation, study.delta))
-        except LeaklineError as error:
+        except (LeaklineError, ValueError) as error:
             checked.problems.append(f"{cell.name}: {error}")
             continue
         took = timed[scenario]
@@ -145,6 +146,13 @@ def _look_at_model(federation: Federation) -> list[str]:
     for f in preflight(bench.model, tuple(x.shape[1:]), len(federation.task.classes), federation.task.kind):
         layers.setdefault((f.kind, f.message, f.fix), []).append(f.layer_name)
     return [f"{_few(names)} ({kind}): {message}; {fix}" for (kind, message, fix), names in layers.items()]
+
+
+def _look_at_classes(federation: Federation) -> list[str]:
+    """Whether clients lack a class altogether: an odd site, or a folder with another name."""
+    rows = [row for row in data_package.table(federation.task) if row.train]
+    lacking = [row.name for row in rows if row.counts and min(row.counts) == 0]
+    return [f"{_few(lacking)}: no example of some class"] if lacking and len(lacking) < len(rows) else []
 
 
 def _few(names: list[str]) -> str:

@@ -20,8 +20,8 @@ from leakline.data.base import Data, Task
 from leakline.federation import Federation
 from leakline.models import Imported
 
-FORMAT = 2
-"""Version of the store's format; a change makes old runs unreadable on purpose. 2: readings carry ``about``."""
+FORMAT = 3
+"""Version of the store's format; a change makes old runs unreadable on purpose. 2: ``about`` in readings, 3: seals."""
 THREADS = 1
 
 

@@ -121,9 +121,17 @@ class Lab:
 
 def meet(attacks: Mapping[str, Attack], lab: Lab) -> None:
     """Let each attack that has not met this run yet do so, and write its readings down."""
-    done = {r["attack"] for r in lab.run.attacks()}
+    keys = {name: attack_key(name, attack) for name, attack in attacks.items()}
+    if set(keys.values()) <= lab.run.met():
+        return
+    with lab.run.locked():
+        _meet(attacks, keys, lab)
+
+
+def _meet(attacks: Mapping[str, Attack], keys: Mapping[str, str], lab: Lab) -> None:
+    done = lab.run.met()  # asked again: another process may have held the run until now
     for name, attack in attacks.items():
-        key = attack_key(name, attack)
+        key = keys[name]
         if key not in done:
             try:
                 readings = examine(attack, replace(lab, attack=key))

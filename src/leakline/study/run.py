@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +16,8 @@ from leakline.errors import LeaklineError, StudyError
 from leakline.federation import Federation
 from leakline.measures import Measure, own_measures
 from leakline.messages import Keep
+from leakline.models import MOST_VALUES, Imported, Model, preflight, size_of
+from leakline.runtimes.client import reason_of
 from leakline.study.cells import Cell, Study
 from leakline.study.describe import FORMAT, THREADS, description, key_of
 from leakline.study.lab import Lab, Says, attack_key, meet, unsaid
@@ -74,10 +77,11 @@ def run_study(
             lab = Lab(federation, store, run, workers, partial(_about, says, cell.name))
             meet(study.attacks_on(cell), lab)
             yield Outcome(cell, run, trained=before is None or before["status"] != "finished")
-        except LeaklineError as error:
-            grid[place]["error"] = str(error)
+        except Exception as error:  # whatever goes wrong in one cell, the others go on
+            told = str(error) if isinstance(error, LeaklineError) else f"this cell failed: {reason_of(error)}"
+            grid[place]["error"] = told
             save()
-            yield Outcome(cell, None, str(error))
+            yield Outcome(cell, None, told)
 
 
 def _about(says: Says, cell: str, line: str) -> None:
@@ -120,13 +124,41 @@ def earlier(store: Store, study: Study) -> list[dict[str, Any]]:
 def check_parts(study: Study) -> None:
     """Build every federation and ask every part whether it can work there, before anything is trained."""
     wrong = []
+    seen: set[str] = set()
     for cell in study.cells:
         try:
-            check_cell(cell.federation(), study.attacks_on(cell))
-        except LeaklineError as error:
+            federation = cell.federation()
+            if (model := _model_of(federation)) not in seen:
+                check_model(federation)
+                seen.add(model)
+            check_cell(federation, study.attacks_on(cell))
+        except (LeaklineError, ValueError) as error:
             wrong.append(f"{cell.name}: {error}")
     if wrong:
         raise StudyError("\n".join(dict.fromkeys(wrong)))
+
+
+WIDE = 20_000
+"""A setting of a network that may make it too large to be made."""
+
+
+def _model_of(federation: Federation) -> str:
+    task = federation.task
+    return f"{federation.model!r} {task.shape} {task.classes} {task.kind}"
+
+
+def check_model(federation: Federation) -> None:
+    """Refuse a network that is too large to be made, or that does not take these inputs or give such outputs."""
+    task, model = federation.task, federation.model
+    classes = len(task.classes)
+    if isinstance(model, Model):
+        # Asking for the size without the memory takes seconds at its first use, so only where it could matter.
+        large = not isinstance(model, Imported) and any(int(text) >= WIDE for text in re.findall(r"\d+", repr(model)))
+        if large and size_of(model, task.shape, classes, task.kind) > MOST_VALUES:
+            raise StudyError(f"the network would have more than {MOST_VALUES:,} values", "model", "make it smaller")
+        for finding in preflight(federation.bench().model, task.shape, classes, task.kind):
+            if finding.kind == "output":
+                raise StudyError(f"the network does not fit: {finding.message}", "model", finding.fix)
 
 
 def check_cell(federation: Federation, attacks: Mapping[str, Attack]) -> None:

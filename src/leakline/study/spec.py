@@ -32,7 +32,7 @@ from leakline.names import is_safe
 from leakline.settings import Table
 from leakline.strategies import Strategy
 from leakline.study import kinds
-from leakline.study.build import Mistakes, build, check_values, fetched, parameters
+from leakline.study.build import Mistakes, build, check_plain, check_values, fetched, parameters, read_toml
 from leakline.study.cells import Cell, Study
 from leakline.study.consent import Consent, Untrusted
 from leakline.study.lines import key_lines
@@ -49,6 +49,11 @@ def built_in() -> dict[str, Path]:
 Share = Callable[[Shared, int], Task]
 """Who turns the [data] table and a cell's seed into a task: `task_of`, unless the clients are on other machines."""
 
+MOST_TEXT = 2**20
+MOST_CLIENTS = 100_000
+MOST_SEEDS = 10_000
+MOST_CELLS = 100_000
+
 _Count = Annotated[int, pydantic.Field(ge=1)]
 _Share = Annotated[float, pydantic.Field(ge=0, lt=1)]
 
@@ -64,7 +69,10 @@ _LOOP = _settings("training") | {"batches": (dict[str, _Count], {})}  # a table 
 _STUDY: dict[str, tuple[Any, Any]] = _TOP | {
     "name": (str, ...),
     "title": (str, ""),
-    "seeds": (list[int] | int, 1),
+    "seeds": (
+        Annotated[list[int], pydantic.Field(max_length=MOST_SEEDS)] | Annotated[int, pydantic.Field(le=MOST_SEEDS)],
+        1,
+    ),
     "delta": (Annotated[float, pydantic.Field(gt=0, lt=1)], 1e-5),
     "preset": (str, ""),
     "data": (dict[str, Any], ...),
@@ -78,7 +86,7 @@ _STUDY: dict[str, tuple[Any, Any]] = _TOP | {
     "presets": (dict[str, dict[str, Any]], {}),
 }
 _SHARING: dict[str, tuple[Any, Any]] = {
-    "clients": (_Count | None, None),
+    "clients": (Annotated[int, pydantic.Field(ge=1, le=MOST_CLIENTS)] | None, None),
     "partition": (dict[str, Any] | str, "even"),
     "client_test": (_Share, 0.2),
     "server_validation": (_Share, 0.0),
@@ -115,6 +123,8 @@ def load(study: str, preset: str = "", sets: Sequence[str] = (), *, trust: bool 
     `Untrusted` lists it.
     """
     path = find(study)
+    if path.stat().st_size > MOST_TEXT:
+        raise StudyError(f"{path.name} has more than {MOST_TEXT:,} bytes", path.name, "a study is a short text file")
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -139,11 +149,11 @@ def parse(
     ``here = False``: the data set that the study names need not be on this machine (``share`` does not load it).
     ``trust``, ``beside``: as in `load`, the folders in which files of the user's own are looked for.
     """
-    try:
-        raw = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise StudyError("this is not TOML", f"{file}: {error}", "see the example in the README") from error
+    raw = read_toml(text, file)
     mistakes = Mistakes(file, key_lines(text), consent=Consent(beside, trust))
+    check_plain(raw, (), mistakes)
+    if mistakes.found:
+        raise StudyError(mistakes.text())
     check_values(raw, _STUDY, (), mistakes)
     raw = _tables(raw)  # go on with what can be read, so that a mistake here does not hide those further down
     presets = raw.get("presets", {})
@@ -158,6 +168,8 @@ def parse(
     cells: list[Cell] = []
     for (label, extra), *choices in itertools.product(scenarios.items(), *swept):
         table = overlay({k: v for k, v in base.items() if k != "scenarios"}, extra)
+        if not label.isprintable() or len(label) > 80:
+            mistakes.add(("scenarios",), f"a name is one line of at most 80 printable characters, not {label[:80]!r}")
         labels = {"scenario": label} if label else {}
         for path, value in choices:
             try:
@@ -168,6 +180,8 @@ def parse(
                     fix="for example -s training.rounds=5,10",
                 ) from error
             labels[".".join(path)] = value
+        if choices and table.keys() != _tables(table).keys():
+            raise StudyError(f"-s {choices[0][0][0]}: that is a table", fix="for example -s training.rounds=5,10")
         own = _attacks(table["attacks"], mistakes, ("scenarios", label)) if "attacks" in extra else None
         cells += [replace(cell, attacks=own) for cell in _cells(table, labels, mistakes, notes, share, here)]
     attacks = _attacks(base.get("attacks", []), mistakes)
@@ -232,7 +246,7 @@ def _sweep(item: str, base: Mapping[str, Any], mistakes: Mistakes) -> list[tuple
     for value in re.split(r",(?![^\[{]*[\]}])", values):
         try:
             parsed.append((path, tomllib.loads(f"v = {value}")["v"]))
-        except tomllib.TOMLDecodeError:
+        except (ValueError, RecursionError):
             parsed.append((path, value))
     return parsed
 
@@ -283,6 +297,9 @@ def _cells(
             build(defence_menu.MENU, entry, ("defences", name, i), mistakes, kinds.DEFENCE)
             for i, entry in enumerate(entries)
         )
+    for kind, name in [*(("strategies", name) for name in strategies), *(("defences", name) for name in stacks)]:
+        if not name.isprintable() or not 0 < len(name) <= 80:
+            mistakes.add((kind,), f"a name is one line of at most 80 printable characters, not {name[:80]!r}")
     for kind, chosen in (("strategies", strategies), ("defences", stacks)):
         if not chosen:
             mistakes.add((kind,), "at least one is needed", "leave the table out for the default")
@@ -296,6 +313,10 @@ def _cells(
     seeds = list(range(seeds)) if isinstance(seeds, int) else seeds
     if not seeds:
         mistakes.add(("seeds",), "at least one seed is needed")
+    if len(set(seeds)) < len(seeds):
+        mistakes.add(("seeds",), "the same seed twice counts one run twice", "give each once")
+    if len(seeds) * len(strategies) * len(stacks) > MOST_CELLS:
+        mistakes.add((), f"more than {MOST_CELLS:,} cells", "split the study")
     if mistakes.found or mistakes.consent.refused or data is None:
         return []
     from leakline.study.device import resolve_device

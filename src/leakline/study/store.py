@@ -6,6 +6,7 @@
       runs/<hash>/
         run.json                      what was run: settings, versions, data fingerprints
         checkpoint.safetensors        where it stands, with the last round's record (one file, replaced at once)
+        checkpoint-before.safetensors the round before, for a checkpoint that was damaged
         rounds.jsonl                  one line per round: cohort, who was dropped, what defences wrote down
         readings.jsonl                one line per number: utility, round by round
         attacks.jsonl                 one line per number that an attack measured
@@ -16,17 +17,19 @@
         notes/<attack>/...            what an attack needs to go on where it stopped
 
 A round is committed by renaming its checkpoint, which holds the round's own record: the lines follow from it, and
-are written again if a kill came between. Nothing is pickled.
+are written again if a kill came between. Nothing is pickled. Every line, JSON file and tensor file has a seal (see
+`files`); an attack's readings count once its last line is there.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +41,53 @@ from leakline.messages import Memory, Round, Update
 from leakline.names import clean, is_safe
 from leakline.readings import Reading
 from leakline.study.describe import FORMAT
+from leakline.study.files import (
+    MOST_WEIGHTS,
+    SEAL,
+    Lines,
+    append,
+    door,
+    is_there,
+    last_seal,
+    make_folder,
+    open_for_more,
+    own_seal,
+    read_json,
+    write_atomically,
+    write_json,
+    write_lines,
+)
+from leakline.study.tensors import pack_sealed, read_sealed
 from leakline.weights import Entry, Layout, Weights
+
+LINES = ("rounds.jsonl", "readings.jsonl")
+CHECKPOINT, BEFORE = "checkpoint.safetensors", "checkpoint-before.safetensors"
+RESTORE = "restore the file, or delete this run's folder to run it again"
+
+
+def finished(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The lines of attacks that have their last line; lines without a seal were not written by leakline, and count."""
+    ended = {line.get("attack") for line in lines if line.get("measure") == "none"}
+    return [line for line in lines if SEAL not in line or line.get("attack") in ended]
+
+
+def _bare(line: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in line.items() if key != SEAL}
+
+
+def _unbroken(lines: Sequence[Mapping[str, Any]], tail: str) -> bool:
+    """Whether each line follows the one before it, from the first to the one with that seal."""
+    before = ""
+    for line in lines:
+        if str(line.get(SEAL, "")).partition(".")[0] != before:
+            return False
+        before = own_seal(line)
+    return before == tail
+
+
+def digest_of(text: str) -> str:
+    """A short hash of a study file."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 class Run:
@@ -54,15 +103,15 @@ class Run:
 
     def open(self, description: Mapping[str, Any]) -> None:
         """Make the directory and say what runs in it."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        if not (self.path / "run.json").exists():
-            write_atomically(self.path / "run.json", json.dumps(description, indent=1, sort_keys=True).encode())
+        make_folder(self.path)
+        if not is_there(self.path / "run.json"):
+            write_json(self.path / "run.json", description, sort_keys=True)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the run against a second process; the lock goes with the process, however it ends."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        with open(self.path / ".lock", "w") as handle:
+        make_folder(self.path)
+        with open_for_more(self.path / ".lock") as handle:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
@@ -74,7 +123,7 @@ class Run:
     @property
     def end(self) -> dict[str, Any] | None:
         """The terminal record, or None while the run is unfinished."""
-        return read_json(self.path / "end.json") if (self.path / "end.json").exists() else None
+        return read_json(self.path / "end.json") if is_there(self.path / "end.json") else None
 
     def commit(
         self, state: State, memories: Mapping[str, Memory], record: Mapping[str, Any], readings: list[Reading]
@@ -83,7 +132,7 @@ class Run:
         assert state.weights is not None
         plain: dict[str, Any] = {}
         server, numbers = flatten(
-            {"optimiser": dict(state.optimiser), "memory": state.memory, "clients": dict(memories)}
+            {"optimiser": dict(state.optimiser), "memory": state.memory, "clients": dict(sorted(memories.items()))}
         )
         plain |= numbers
         layout = [[e.name, list(e.shape), e.buffer] for e in state.weights.layout.entries]
@@ -91,93 +140,123 @@ class Run:
         meta = {
             "format": str(FORMAT),
             "next": str(state.next),
-            "plain": json.dumps(plain),
+            "plain": json.dumps(plain, sort_keys=True),
             "layout": json.dumps(layout),
             "lines": json.dumps(lines),
+            "tails": json.dumps({name: last_seal(self.path / name) for name in LINES}),
         }
-        from safetensors.torch import save
-
-        write_atomically(
-            self.path / "checkpoint.safetensors",
-            save({"weights": state.weights.vector.contiguous(), **server}, metadata=meta),
-        )
+        packed = pack_sealed({"weights": state.weights.vector.contiguous(), **server}, meta)
+        self._set_aside()
+        write_atomically(self.path / CHECKPOINT, packed)
         self._write_lines(lines)
+
+    def _set_aside(self) -> None:
+        """Keep the checkpoint of the round before, in case the next one is damaged; there is never none."""
+        if is_there(self.path / CHECKPOINT):
+            aside = self.path / f"{BEFORE}.new"
+            aside.unlink(missing_ok=True)
+            os.link(door(self.path / CHECKPOINT, MOST_WEIGHTS), aside)
+            os.replace(aside, self.path / BEFORE)
 
     def load(self) -> tuple[State, dict[str, Memory]] | None:
         """Where the federation stands, for going on: mends the lines of a round whose writing a kill cut short."""
-        found = self.standing()
+        found = self._standing()
         if found is None:
-            for name in ("rounds.jsonl", "readings.jsonl"):
+            for name in LINES:
                 (self.path / name).unlink(missing_ok=True)
             return None
-        state, memories, lines = found
-        self._cut_lines(state.next - 1)
+        state, memories, lines, tails = found
+        for name in LINES:
+            self._mend(name, state.next - 1, tails)
         self._write_lines(lines)
         return state, memories
 
     def standing(self) -> tuple[State, dict[str, Memory], dict[str, Any]] | None:
         """State, clients' memories and newest lines of the last committed round, or None; changes nothing."""
-        path = self.path / "checkpoint.safetensors"
-        if not path.exists():
-            return None
-        from safetensors import safe_open
+        found = self._standing()
+        return None if found is None else found[:3]
 
+    def _standing(self) -> tuple[State, dict[str, Memory], dict[str, Any], dict[str, str]] | None:
+        """From the newest checkpoint, or where that is damaged from the one before."""
+        there = [name for name in (CHECKPOINT, BEFORE) if is_there(self.path / name)]
+        problems: list[StoreError] = []
+        for name in there:
+            try:
+                return self._checkpoint(self.path / name)
+            except StoreError as error:
+                problems.append(error)
+        if problems:
+            raise problems[0]
+        return None
+
+    def _checkpoint(self, path: Path) -> tuple[State, dict[str, Memory], dict[str, Any], dict[str, str]]:
         try:
-            with safe_open(path, framework="pt") as file:
-                meta = file.metadata()
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            tensors, meta = read_sealed(path)
             if int(meta["format"]) != FORMAT:
                 raise _older(f"this checkpoint was written by format {meta['format']}", self.key)
             vector = tensors.pop("weights")
             layout = Layout(tuple(Entry(n, tuple(s), b) for n, s, b in json.loads(meta["layout"])))
             tree = unflatten(tensors, json.loads(meta["plain"]))
             state = State(int(meta["next"]), Weights(layout, vector), tree.get("optimiser", {}), tree.get("memory", {}))
-            lines = json.loads(meta["lines"])
+            return state, tree.get("clients", {}), json.loads(meta["lines"]), json.loads(meta["tails"])
         except StoreError:
             raise
         except Exception as error:
             raise StoreError(
                 f"the checkpoint cannot be read ({type(error).__name__})",
-                f"{self.key}/checkpoint.safetensors",
+                f"{self.key}/{path.name}",
                 "delete this run's folder to start it again",
             ) from error
-        return state, tree.get("clients", {}), lines
 
     def _write_lines(self, lines: Mapping[str, Any]) -> None:
         append(self.path / "rounds.jsonl", [lines["record"]])
         append(self.path / "readings.jsonl", lines["readings"])
 
-    def _cut_lines(self, index: int) -> None:
-        """Drop the lines of round ``index`` and later, and half a line left by a kill."""
-        for name in ("rounds.jsonl", "readings.jsonl"):
-            lines = [line for line in read_lines(self.path / name) if line.get("round", -1) < index]
-            write_atomically(self.path / name, "".join(json.dumps(line) + "\n" for line in lines).encode())
+    def _mend(self, name: str, index: int, tails: Mapping[str, str]) -> None:
+        """Drop the lines of round ``index`` and later, and half a line left by a kill; the others must all be there."""
+        path = self.path / name
+        lines = [line for line in Lines.read(path).good if line.get("round", -1) < index]
+        if not _unbroken(lines, tails.get(name, "")):
+            raise StoreError(
+                f"{name}: lines of rounds before {index} are damaged or missing", self.key,
+                "restore the file, or delete this run's folder to run it again",
+            )  # fmt: skip
+        write_lines(path, lines)
 
     def add_attack(self, key: str, readings: list[Reading]) -> None:
-        """Append what an attack measured, all at once, under the attack's own hash."""
-        lines = [{**r.line(), "attack": key} for r in readings] or [{"measure": "none", "value": 0, "attack": key}]
-        append(self.path / "attacks.jsonl", lines)
+        """Append what an attack measured under the attack's own hash, and a last line that says that it was all."""
+        path = self.path / "attacks.jsonl"
+        there = Lines.read(path)
+        whole = finished(there.good)
+        if there.damage or len(whole) < len(there.good):  # what another attempt left when it was cut short
+            write_lines(path, whole)
+        lines = [{**r.line(), "attack": key} for r in readings]
+        append(path, [*lines, {"measure": "none", "value": len(lines), "attack": key}])
+
+    def met(self) -> set[str]:
+        """The attacks whose readings are all here."""
+        lines = finished(Lines.read(self.path / "attacks.jsonl").good)
+        return {str(line["attack"]) for line in lines if "attack" in line}
 
     def log(self, **entry: Any) -> None:
         """Note something about how the run went (times), outside the results."""
         append(self.path / "log.jsonl", [entry])
 
     def finish(self, status: str, **entry: Any) -> None:
-        """Write the terminal record."""
-        write_atomically(self.path / "end.json", json.dumps({"status": status, **entry}, indent=1).encode())
+        """Write the terminal record, with how many lines belong to it."""
+        lines = {name: len(Lines.read(self.path / name).good) for name in LINES}
+        write_json(self.path / "end.json", {"status": status, **entry, "lines": lines})
 
     def keep(self, round_: Round) -> None:
         """Store a round's kept updates and what was sent, for attacks."""
         if not round_.updates:
             return
-        from safetensors.torch import save
-
         folder = self.path / "kept" / f"round-{round_.index:04d}"
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         layout = json.dumps([[e.name, list(e.shape), e.buffer] for e in round_.sent.layout.entries])
         write_atomically(
             folder / "sent.safetensors",
-            save({"weights": round_.sent.vector.contiguous()}, metadata={"layout": layout}),
+            pack_sealed({"weights": round_.sent.vector.contiguous()}, {"layout": layout}),
         )
         for update in round_.updates:
             if not is_safe(update.client):
@@ -193,32 +272,38 @@ class Run:
             }
             write_atomically(
                 folder / f"{name}.safetensors",
-                save({"delta": update.delta.vector.contiguous()}, metadata=meta),
+                pack_sealed({"delta": update.delta.vector.contiguous()}, meta),
             )
 
     def kept(self, index: int, layout: Layout) -> tuple[Weights, list[Update]] | None:
         """What `keep` stored of a round: the weights sent and the updates, in the order of names; None if nothing."""
-        from safetensors import safe_open
-
         folder = self.path / "kept" / f"round-{index:04d}"
         if not (folder / "sent.safetensors").is_file():
             return None
-        with safe_open(folder / "sent.safetensors", framework="pt") as file:
-            sent = Weights(layout, file.get_tensor("weights"))
+        sent = Weights(layout, self._tensors(folder / "sent.safetensors")[0]["weights"])
         updates = []
         for path in sorted(folder.glob("*.safetensors")):
             if path.name != "sent.safetensors":
-                with safe_open(path, framework="pt") as file:
-                    meta, delta = file.metadata(), sent.like(file.get_tensor("delta"))
+                tensors, meta = self._tensors(path)
                 who, part = meta["client"], int(meta.get("part", 0))
+                delta = sent.like(tensors["delta"])
                 updates.append(Update(who, delta, int(meta["examples"]), int(meta["steps"]), part=part))
         return sent, updates
+
+    def _tensors(self, path: Path) -> tuple[dict[str, Any], dict[str, str]]:
+        try:
+            return read_sealed(path, self.path)
+        except StoreError:
+            raise
+        except Exception as error:  # a damaged file may fail in any way
+            where = f"{self.key}/kept/{path.parent.name}"
+            raise StoreError(f"{path.name} is damaged ({type(error).__name__}: {error})", where, RESTORE) from error
 
     def has_kept(self) -> set[tuple[int, str]]:
         """Of which rounds and clients updates were kept."""
         paths = self.path.glob("kept/round-*/*.safetensors")
         stems = [(p.parent.name.removeprefix("round-"), p.stem) for p in paths if p.stem != "sent"]
-        return {(int(index), stem.partition(".part-")[0]) for index, stem in stems}
+        return {(int(index), stem.partition(".part-")[0]) for index, stem in stems if index.isdigit()}
 
     def media(self, attack: str) -> Path:
         """Where what an attack made to look at stands; it may show what clients hold, so reports can do without."""
@@ -230,15 +315,19 @@ class Run:
 
     def rounds(self) -> list[dict[str, Any]]:
         """The records of all rounds."""
-        return read_lines(self.path / "rounds.jsonl")
+        return self._lines("rounds.jsonl")
 
     def readings(self) -> list[dict[str, Any]]:
         """All readings of the rounds: utility."""
-        return read_lines(self.path / "readings.jsonl")
+        return self._lines("readings.jsonl")
 
     def attacks(self) -> list[dict[str, Any]]:
-        """All readings of attacks; "attack" is the hash of the attack's settings."""
-        return read_lines(self.path / "attacks.jsonl")
+        """All readings of attacks that came to their end; "attack" is the hash of the attack's settings."""
+        lines = finished(Lines.read(self.path / "attacks.jsonl").good)
+        return [_bare(line) for line in lines if line.get("measure") != "none"]
+
+    def _lines(self, name: str) -> list[dict[str, Any]]:
+        return [_bare(line) for line in Lines.read(self.path / name).good]
 
     def final_weights(self) -> Weights:
         """The last committed global model."""
@@ -262,14 +351,14 @@ class Store:
 
     def write_study(self, text: str, grid: Mapping[str, Any]) -> None:
         """Write down what was asked."""
-        self.root.mkdir(parents=True, exist_ok=True)
+        make_folder(self.root)
         write_atomically(self.root / "study.toml", text.encode())
-        write_atomically(self.root / "study.json", json.dumps(grid, indent=1).encode())
+        write_json(self.root / "study.json", {**grid, "text": digest_of(text)})
 
     def grid(self) -> dict[str, Any]:
         """The grid as it was asked: labels of cells and their runs."""
         path = self.root / "study.json"
-        if not path.is_file():
+        if not is_there(path):
             raise StoreError(
                 "this is not a run directory: it has no study.json",
                 self.root.name,
@@ -283,7 +372,7 @@ class Store:
     @property
     def exists(self) -> bool:
         """Whether a study has been written here."""
-        return (self.root / "study.json").is_file()
+        return is_there(self.root / "study.json")
 
     def measures(self) -> dict[str, Measure]:
         """The measures of attacks from outside the package, as the store describes them."""
@@ -309,47 +398,3 @@ def free_bytes(path: Path) -> int:
     while not path.exists():
         path = path.parent
     return shutil.disk_usage(path).free
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write beside, flush to the disk, rename: a reader sees the old file or the new one, never half."""
-    beside = path.with_name(path.name + ".tmp")
-    with open(beside, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(beside, path)
-
-
-def append(path: Path, lines: list[dict[str, Any]]) -> None:
-    """Add lines to a JSON-lines file."""
-    if lines:
-        with open(path, "a", encoding="utf-8") as file:
-            file.write("".join(json.dumps(line) + "\n" for line in lines))
-            file.flush()
-
-
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The lines of a JSON-lines file; half a line at the end (a kill) is left out."""
-    if not path.exists():
-        return []
-    found = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        with contextlib.suppress(json.JSONDecodeError):
-            found.append(json.loads(line))
-    return found
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON file, or a clear error."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise StoreError(
-            f"{path.name} cannot be read ({type(error).__name__})",
-            path.parent.name,
-            "delete it and run the study again",
-        ) from error
-    if not isinstance(found, dict):
-        raise StoreError(f"{path.name} does not hold what it should", path.parent.name)
-    return found

@@ -47,6 +47,10 @@ def train_run(
     what = description(federation)
     run = store.run(key_of(what))
     if (end := run.end) is not None and end["status"] == "finished":
+        if end.get("delta") != delta:  # the same run under another delta has another epsilon, and nothing to train
+            card = card_so_far(title or str(end["card"]["title"]), federation, run, delta).as_dict()
+            kept = {k: v for k, v in end.items() if k not in ("status", "lines")}
+            run.finish("finished", **{**kept, "delta": delta, "card": card})
         return run
     with run.locked():
         run.open({**what, "partition": [asdict(row) for row in table(federation.task)]})
@@ -73,10 +77,12 @@ def train_run(
                     figures = {r.measure: r.value for r in utility if r.client is None} | dict(round_.metrics)
                     progress(title, state.next, federation.rounds, figures)
             except LeaklineError as error:
-                run.finish("failed", error=str(error), card=card_so_far(title, federation, run, delta).as_dict())
+                run.finish(
+                    "failed", error=str(error), delta=delta, card=card_so_far(title, federation, run, delta).as_dict()
+                )
                 raise
         early = {"stopped_after": state.next} if state.next < federation.rounds else {}
-        run.finish("finished", **early, card=card_so_far(title, federation, run, delta).as_dict())
+        run.finish("finished", **early, delta=delta, card=card_so_far(title, federation, run, delta).as_dict())
     return run
 
 

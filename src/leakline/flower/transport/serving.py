@@ -24,10 +24,11 @@ from leakline.messages import Memory
 from leakline.runtimes.client import reason_of
 from leakline.study.cells import Cell, Study
 from leakline.study.describe import THREADS, description, key_of
+from leakline.study.files import write_atomically
 from leakline.study.run import check_cell, grid_entry, wanted, write_grid
 from leakline.study.sharing import Shared, task_of
 from leakline.study.spec import parse
-from leakline.study.store import Store, write_atomically
+from leakline.study.store import Store
 from leakline.study.train import train_run
 
 RECORD = "flower.json"

@@ -16,7 +16,7 @@ from flwr.app import Array, ArrayRecord
 
 from leakline.bench.memory import flatten, pack, unpack
 from leakline.messages import Memory
-from leakline.study.store import write_atomically
+from leakline.study.files import write_atomically
 
 KEPT_ROUNDS = 3
 """A turn may be taken one round ahead, and a server that died before it wrote that round's model down goes back two."""

@@ -19,9 +19,9 @@ from leakline.flower.processes import environment, flwr, healthy
 from leakline.flower.transport.serving import RECORD
 from leakline.flower.transport.turns import as_node
 from leakline.study.cells import Cell, Study
+from leakline.study.files import read_json
 from leakline.study.sharing import task_of
 from leakline.study.spec import Share, parse
-from leakline.study.store import read_json
 from leakline.study.train import Progress, silent
 
 NAME = "leakline"

@@ -27,7 +27,7 @@ from leakline.flower.processes import born, environment, flwr, free_port, let_go
 from leakline.flower.transport.submit import Link, await_health, connect
 from leakline.flower.trial.certificates import make_certificates, make_node_key
 from leakline.names import is_safe
-from leakline.study.store import read_json, write_atomically
+from leakline.study.files import read_json, write_atomically
 
 
 @dataclass(frozen=True)

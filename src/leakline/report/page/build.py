@@ -28,6 +28,7 @@ from leakline.report.papers import charts_of, tables_of
 from leakline.report.tables import menu as tables
 from leakline.report.tables.clients import clients
 from leakline.results import Results
+from leakline.results.share import shareable as anonymous
 from leakline.text import clean, scrub, tidy
 
 _TABLES = (tables.utility, tables.measures, tables.attacks, clients, tables.cards)
@@ -38,10 +39,10 @@ _PLOTLY_STYLE = "/* plotly.js puts its rules here */"
 def build_report(results: Results, out: Path | None = None, shareable: bool = False, images: bool = True) -> Path:
     """Write the report of a store to ``out`` (default: ``report.html`` in the store) and say where it is.
 
-    ``shareable`` leaves out the study file, which may quote names of people's data, and every image of their data;
-    without ``images`` only the images are left out. Reasons of failures stay, without paths.
+    ``shareable`` leaves out the study file, every image, names of clients and classes and the texts of failures
+    (see `leakline.results.share`); without ``images`` only the images are left out.
     """
-    page = render_page(results, shareable, images and not shareable)
+    page = render_page(anonymous(results) if shareable else results, shareable, images and not shareable)
     return write_page(page, out if out is not None else results.root / "report.html")
 
 

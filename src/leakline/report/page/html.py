@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from leakline.results.table import is_number, shown, sort_key
-from leakline.study.store import write_atomically
+from leakline.study.files import write_atomically
 from leakline.text import scrub, tidy
 
 if TYPE_CHECKING:

@@ -6,10 +6,13 @@ import base64
 from pathlib import Path
 from typing import Any
 
+from leakline.errors import LeaklineError
 from leakline.recordings.checks import check_recording
 from leakline.recordings.recording import Recording
+from leakline.report.gallery.gallery import MOST_BYTES
+from leakline.report.gallery.png import clean_png
 from leakline.report.page.html import asset, policy, template, write_page
-from leakline.study.store import read_json
+from leakline.study.files import is_there, read_bytes, read_json
 from leakline.text import number
 
 FINDINGS = "findings.json"
@@ -28,9 +31,10 @@ def build_recording_report(root: Path, out: Path | None = None, shareable: bool 
     pictures = sorted((root / "media").rglob("strip.png"))
     page = template("recording.html.jinja").render(
         name=root.absolute().name, version=__version__, style=Markup(style), policy=policy([], [style]),
-        about=_about(recording), findings=findings, claimed=claimed, attacks=_attacks(recording),
-        rounds=[_round(r) for r in recording.records()[:MOST_ROUNDS]],
-        images=[] if shareable else [_image(p) for p in pictures[:MOST_IMAGES]],
+        about=_about(recording), findings=findings, claimed=claimed,
+        attacks=_unnamed(_attacks(recording)) if shareable else _attacks(recording),
+        rounds=[_round(r, shareable) for r in recording.records()[:MOST_ROUNDS]],
+        images=[] if shareable else [shown for p in pictures[:MOST_IMAGES] if (shown := _image(p, root))],
         left_out=len(pictures) if shareable else 0,
     )  # fmt: skip
     return write_page(page, out if out is not None else root / "report.html")
@@ -54,7 +58,7 @@ def _about(recording: Recording) -> list[tuple[str, str]]:
 def _findings(recording: Recording) -> tuple[list[dict[str, Any]], str]:
     """What `leakline audit` found, or what can be said without any claim."""
     path = recording.path / FINDINGS
-    if path.is_file():
+    if is_there(path):
         stored = read_json(path)
         claims = stored.get("claimed")
         said = {k: v for k, v in claims.items() if v is not None} if isinstance(claims, dict) else {}
@@ -89,12 +93,20 @@ def _attacks(recording: Recording) -> list[dict[str, str]]:
     return found
 
 
-def _round(record: dict[str, Any]) -> dict[str, str]:
+def _unnamed(attacks: list[dict[str, str]]) -> list[dict[str, str]]:
+    """The same with numbers for names, and without notes, which may quote anything."""
+    names = dict.fromkeys(row["client"] for row in attacks if row["client"])
+    numbers = {name: f"client {i}" for i, name in enumerate(names, start=1)}
+    return [{**row, "client": numbers.get(row["client"], ""), "note": ""} for row in attacks]
+
+
+def _round(record: dict[str, Any], shareable: bool) -> dict[str, str]:
     metrics = record.get("metrics", {})
+    dropped = record.get("dropped", ())
     return {
         "round": str(record.get("round", "")),
         "clients": str(len(record.get("cohort", ()))),
-        "dropped": "; ".join(f"{c}: {r}" for c, r in record.get("dropped", ())),
+        "dropped": str(len(dropped) or "") if shareable else "; ".join(f"{c}: {r}" for c, r in dropped),
         "kept": str(record.get("left_out") or f"{len(record.get('kept', ()))} files"),
         "figures": ", ".join(f"{k} {number(v, 3)}" for k, v in metrics.items() if _real(v)),
     }
@@ -104,7 +116,11 @@ def _real(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _image(path: Path) -> dict[str, str]:
+def _image(path: Path, root: Path) -> dict[str, str] | None:
     # The name decides nothing; what is inside is shown as an image or not at all.
-    source = "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode()
+    try:
+        data = clean_png(read_bytes(path, MOST_BYTES, root))
+    except LeaklineError:
+        return None
+    source = "data:image/png;base64," + base64.b64encode(data).decode()
     return {"name": " ".join(path.parts[-4:-1]), "source": source}
