@@ -190,9 +190,9 @@ def test_stop_means_stop(kind):
 
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("kind", RAISING)
-def test_a_transport_that_breaks_ends_in_words_and_without_a_model_of_one(kind, setting):
-    """a has answered, b's answer breaks the transport: one client is not enough to publish anything."""
-    with pytest.raises(ClientLost, match="only 1 of 3 clients gave a usable answer, 2 are needed; b: its transport"):
+def test_a_transport_that_breaks_ends_in_words_and_nothing_is_published(kind, setting):
+    """a has answered, b's answer breaks the transport: nothing is published of such a round."""
+    with pytest.raises(ClientLost, match="the transport failed: "):
         rounds_of(tiny.federation(**SETTINGS[setting]), RAISING[kind])
 
 

@@ -82,8 +82,11 @@ class Arrivals:
             except LeaklineError:
                 raise
             except (Exception, SystemExit) as error:  # a transport may be anybody's
-                yield f"its transport failed: {type(error).__name__}"
-                return
+                raise ClientLost(  # not a client's fault: nothing is published of a round that was cut short
+                    f"the transport failed: {type(error).__name__}",
+                    f"round {self.index}; the model of round {self.index - 1} stands",
+                    "mend it; the same command goes on where it was",
+                ) from error
             left -= 1
             yield None if isinstance(answer, str) else answer
         yield "more answers came than orders were sent"

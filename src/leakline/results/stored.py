@@ -114,9 +114,7 @@ def _run(
     whole, cut_short = _whole_attacks(lines["attacks"])
     attacks = _newest(whole, set(asked or ()))
     damage = [*files["attacks"].damage, *cut_short, *files["log"].damage]
-    if 0 < len(lines["log"]) < len(lines["rounds"]) or (
-        lines["rounds"] and not lines["log"] and "lines" in (end or {})
-    ):
+    if not files["rounds"].unsealed and len(lines["log"]) < len(lines["rounds"]):
         damage.append("log.jsonl: the times of some rounds are missing")
     return Cell(
         labels, folder.name, status if status in (FINISHED, FAILED, UNFINISHED) else UNREADABLE,
