@@ -11,6 +11,8 @@ from pathlib import Path
 
 from rows import Row, interleaved
 
+from leakline.study.store import FORMAT
+
 CELLS, ROUNDS, CLIENTS = 200, 20, 20
 STRATEGIES = ("fedavg", "fedmedian", "fedprox", "fedyogi", "fedadam")
 DEFENCES = ("none", "global-dp", "adaptive-clip", "metric-privacy", "ldp-sgd", "gaussian", "fedper", "fedbn")
@@ -29,7 +31,7 @@ def made_up(root: Path) -> Path:
         folder = root / "runs" / key
         folder.mkdir(parents=True)
         _write(folder, defence, seed, draw)
-    grid = {"format": 2, "name": "large", "title": "Made up", "delta": 1e-5, "notes": [], "cells": cells}
+    grid = {"format": FORMAT, "name": "large", "title": "Made up", "delta": 1e-5, "notes": [], "cells": cells}
     grid["attacks"] = [f"{name}-1" for name in ATTACKS]
     (root / "study.json").write_text(json.dumps(grid))
     (root / "study.toml").write_text('name = "large"\n')
@@ -43,7 +45,7 @@ def _write(folder: Path, defence: str, seed: int, draw: random.Random) -> None:
         "model": {"use": "leakline.models.small:MLP"}, "device": "cpu",
         "task": {"name": "digits", "classes": list("0123456789"), "clients": clients},
     }  # fmt: skip
-    versions = {"leakline": "0.1.0", "torch": "2.13.0", "format": 2}
+    versions = {"leakline": "0.1.0", "torch": "2.13.0", "format": FORMAT}
     (folder / "run.json").write_text(json.dumps({"federation": federation, "versions": versions, "threads": 1}))
     readings, base = [], draw.uniform(0.4, 0.9)
     for r in range(ROUNDS):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from typing import Any
 
@@ -22,6 +21,7 @@ from leakline.bench.training import Plan  # noqa: E402
 from leakline.defences import GlobalDP  # noqa: E402
 from leakline.errors import StackError, StoreError  # noqa: E402
 from leakline.recordings.recording import Recording  # noqa: E402
+from leakline.study.files import read_json, write_json  # noqa: E402
 
 
 def net() -> nn.Module:
@@ -164,8 +164,8 @@ def test_bad_replies_are_noted_and_passed_on(tmp_path):
 
 def test_another_run_does_not_write_into_a_recording(tmp_path):
     run(flower.record(FedAvg(), to=tmp_path / "r"), rounds=1)
-    manifest = json.loads((tmp_path / "r" / "recording.json").read_text())
-    (tmp_path / "r" / "recording.json").write_text(json.dumps({**manifest, "run": "6"}))
+    manifest = tmp_path / "r" / "recording.json"
+    write_json(manifest, {**read_json(manifest), "run": "6"})
     with pytest.raises(StoreError, match="another run"):
         run(flower.record(FedAvg(), to=tmp_path / "r"), rounds=1)
 

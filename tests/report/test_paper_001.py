@@ -32,7 +32,7 @@ from leakline.report.tables.menu import save_all
 from leakline.results import Results, read
 from leakline.results.table import FORMS, render
 from leakline.study.describe import FORMAT
-from leakline.study.files import append
+from leakline.study.files import append, read_json, write_json
 from leakline.study.store import Store
 from leakline.weights import Entry, Layout, Weights
 
@@ -409,9 +409,9 @@ def test_damaged_lines_and_files_are_left_out(tmp_path: Path):
         {"measure": "rdlv", "value": 0.5, "client": 7, "round": "first", "by": "grad+bn"},
     ]
     append(run.path / "attacks.jsonl", [{**line, "attack": "grad+bn-0000abcd"} for line in lines])
-    described = json.loads((run.path / "run.json").read_text())
+    described = read_json(run.path / "run.json")
     described["federation"] |= {"plan": {"batch": -1}, "batches": 5, "model": None}
-    (run.path / "run.json").write_text(json.dumps(described))
+    write_json(run.path / "run.json", described)
     folder = run.path / "kept" / "round-0000"
     folder.mkdir(parents=True)
     for name in ("sent", "client-9"):
