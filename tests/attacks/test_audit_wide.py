@@ -14,11 +14,12 @@ import bugs
 from leakline.attacks.audit import audit, likelihood, look
 from leakline.attacks.audit.law import departures, size_follows
 from leakline.attacks.audit.reach import Canary, Noise
-from leakline.attacks.audit.sampling import cohorts, not_poisson
+from leakline.attacks.audit.sampling import cohorts, miscounted, not_poisson
 from leakline.attacks.audit.session import PublishSession, ReleaseSession
 from leakline.attacks.audit.workbench import small
 from leakline.defences import GaussianRelease
 from leakline.leakage import mu_bound_from_scores
+from leakline.privacy import Claim
 from leakline.testing import Unfit, check_defence
 
 FAST = (
@@ -149,6 +150,14 @@ def test_a_size_that_follows_the_cohort_is_told() -> None:
     x = np.random.default_rng(3).standard_normal((200, 2, 30))
     assert size_follows(x, x[::-1]) is None
     assert size_follows(2 * x, x) is not None
+
+
+@pytest.mark.parametrize("name", bugs.SOUND)
+def test_what_sound_stacks_count_is_what_they_do(name):
+    """A report's promise is of one round, a client's of all of them (test of level 1e-6 where cohorts are drawn)."""
+    federation = bugs.SOUND[name].federation()
+    for claim in federation.claims().values():
+        assert not isinstance(claim, Claim) or miscounted(federation, claim) == []
 
 
 def test_cohorts_are_held_against_the_claimed_rate() -> None:
