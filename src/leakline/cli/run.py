@@ -32,8 +32,9 @@ def run(
 ) -> None:
     """Train what is missing, attack, measure, report. The same command goes on after an interruption."""
     from leakline.report.page.build import build_report
+    from leakline.study.at_work import declared
     from leakline.study.carded import card_of
-    from leakline.study.run import declared, run_study
+    from leakline.study.run import run_study
 
     loaded = load_study(study, preset, sets, trust).only(only)
     gate.check_conditions(fail_if, loaded.every_attack)

@@ -100,7 +100,7 @@ def attack_recording(lab: RecordedLab, attack: Attack, name: str = "gradient-inv
         raise _refusal(name, error.what, fix) from error
     if not readings:
         raise _refusal(name, "nothing that was recorded answers what it asks", ELSEWHERE)
-    with run.locked():
+    with run.locked("attacks"):
         if key not in run.met():
             run.add_attack(key, readings)
     return readings

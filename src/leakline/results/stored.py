@@ -92,7 +92,7 @@ def _cell(store: Store, entry: Mapping[str, Any], failed: Mapping[str, str], end
     try:
         folder = store.run(str(key)).path
         if not folder.is_dir() or folder.is_symlink():
-            return Cell(labels, str(key), NOT_RUN, error or "its run is not in the store")
+            return Cell(labels, str(key), NOT_RUN, error or "not run yet, or its folder is gone")
         end = ends.get(folder.name)
         if isinstance(end, StoreError):
             raise end

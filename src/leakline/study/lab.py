@@ -109,7 +109,7 @@ class Lab:
 
     def variant(self, federation: Federation, keep: Keep = keep_none) -> Lab:
         """Another federation's lab, trained if it is not in the store yet; what ``keep`` asks for is kept."""
-        run = train_run(self.store, federation, workers=self.workers, keep=keep)
+        run = train_run(self.store, federation, workers=self.workers, keep=keep, wait=True)
         other = Lab(federation, self.store, run, self.workers)
         wanted = {(i, name) for i, cohort in enumerate(other.cohorts()) for name in cohort if keep(i, name)}
         if wanted - run.has_kept():  # the run was there already, from a study that kept less
@@ -124,7 +124,7 @@ def meet(attacks: Mapping[str, Attack], lab: Lab) -> None:
     keys = {name: attack_key(name, attack) for name, attack in attacks.items()}
     if set(keys.values()) <= lab.run.met():
         return
-    with lab.run.locked():
+    with lab.run.locked("attacks"):
         _meet(attacks, keys, lab)
 
 

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from leakline.attacks.base import Attack
 from leakline.errors import LeaklineError, StudyError
 from leakline.federation import Federation
-from leakline.measures import Measure, own_measures
 from leakline.messages import Keep
 from leakline.models import MOST_VALUES, Imported, Model, preflight, size_of
 from leakline.runtimes.client import reason_of
+from leakline.study.at_work import at_work, declared
 from leakline.study.cells import Cell, Study
-from leakline.study.describe import FORMAT, THREADS, description, key_of
-from leakline.study.lab import Lab, Says, attack_key, meet, unsaid
-from leakline.study.store import Run, Store
+from leakline.study.describe import THREADS, description, key_of
+from leakline.study.lab import Lab, Says, meet, unsaid
+from leakline.study.store import Busy, Run, Store
 from leakline.study.train import Opens, Progress, silent, train_run
+
+POLL_SECONDS = 0.5
+"""How often to look whether another process has let go of a run."""
 
 
 @dataclass
@@ -44,86 +48,69 @@ def run_study(
     says: Says = unsaid,
     opens: Opens | None = None,
 ) -> Iterator[Outcome]:
-    """Train what is missing and let every attack meet every cell; yields cell by cell, failures included."""
+    """Train what is missing and let every attack meet every cell; yields cell by cell, failures included.
+
+    A cell that another process is working on comes last: by then it is there, or this process goes on with it.
+    """
     torch.set_num_threads(THREADS)
     store = Store(out)
-    if store.exists:
-        store.grid()  # refuses what another version wrote
-    grid: list[dict[str, Any]] = [grid_entry(study, cell) for cell in study.cells]
-    grid += earlier(store, study) if study.narrowed else []
-
-    def save() -> None:
-        write_grid(store, study, grid)
-
-    check_parts(study)
-    save()
-    for place, cell in enumerate(study.cells):
-        try:
-            federation = cell.federation()
-            run = store.run(key_of(description(federation)))
-            before = run.end
-            grid[place]["run"] = run.key  # before training, so that a killed run can still be told by its labels
-            save()
-            run = train_run(
-                store,
-                federation,
-                workers=workers,
-                keep=wanted(study.attacks_on(cell), federation),
-                delta=study.delta,
-                title=cell.name,
-                progress=progress,
-                opens=opens,
-            )
-            lab = Lab(federation, store, run, workers, partial(_about, says, cell.name))
-            meet(study.attacks_on(cell), lab)
+    keys = check_parts(study)
+    with at_work(store, study, keys) as grid:
+        left = deque(zip(study.cells, keys, strict=True))
+        while left:
+            cell, key = _next_free(left, store, says)
+            try:
+                federation = cell.federation()
+                before = store.run(key).end
+                run = train_run(
+                    store,
+                    federation,
+                    workers=workers,
+                    keep=wanted(study.attacks_on(cell), federation),
+                    delta=study.delta,
+                    title=cell.name,
+                    progress=progress,
+                    opens=opens,
+                )
+                lab = Lab(federation, store, run, workers, partial(_about, says, cell.name))
+                meet(study.attacks_on(cell), lab)
+            except Busy:
+                left.append((cell, key))
+                continue
+            except Exception as error:  # whatever goes wrong in one cell, the others go on
+                told = str(error) if isinstance(error, LeaklineError) else f"this cell failed: {reason_of(error)}"
+                grid.set_error(cell, told)
+                yield Outcome(cell, None, told)
+                continue
+            grid.set_error(cell, "")
             yield Outcome(cell, run, trained=before is None or before["status"] != "finished")
-        except Exception as error:  # whatever goes wrong in one cell, the others go on
-            told = str(error) if isinstance(error, LeaklineError) else f"this cell failed: {reason_of(error)}"
-            grid[place]["error"] = told
-            save()
-            yield Outcome(cell, None, told)
+
+
+def _next_free(left: deque[tuple[Cell, str]], store: Store, says: Says) -> tuple[Cell, str]:
+    """Take the first cell that no other process is working on; wait where there is none."""
+    told = False
+    while True:
+        for _ in range(len(left)):
+            cell, key = left.popleft()
+            if not store.run(key).held:
+                return cell, key
+            left.append((cell, key))
+        if not told:
+            says(f"{len(left)} cells are being worked on by another process: waiting for it")
+            told = True
+        time.sleep(POLL_SECONDS)
 
 
 def _about(says: Says, cell: str, line: str) -> None:
     says(f"{cell}: {line}")
 
 
-def grid_entry(study: Study, cell: Cell) -> dict[str, Any]:
-    """A cell of the grid that has not been run yet."""
-    keys = [attack_key(name, attack) for name, attack in study.attacks_on(cell).items()]
-    return {"labels": dict(cell.labels), "run": None, "attacks": keys}
+def check_parts(study: Study) -> list[str]:
+    """Build every federation and ask every part whether it can work there, before anything is trained.
 
-
-def write_grid(store: Store, study: Study, cells: Sequence[Mapping[str, Any]]) -> None:
-    """Write down what was asked and which run each cell is, so that a report can be made at any moment."""
-    measures = declared(attack for cell in study.cells for attack in study.attacks_on(cell).values())
-    if study.narrowed and store.exists:
-        measures = {**store.measures(), **measures}
-    store.write_study(
-        study.text,
-        {
-            "format": FORMAT,
-            "name": study.name,
-            "title": study.title,
-            "delta": study.delta,
-            "notes": list(study.notes),
-            "measures": [measure.line() for measure in measures.values()],
-            "cells": list(cells),
-        },
-    )
-
-
-def earlier(store: Store, study: Study) -> list[dict[str, Any]]:
-    """The cells of the directory's grid that a narrowed study leaves alone."""
-    if not store.exists:
-        return []
-    ours = [dict(cell.labels) for cell in study.cells]
-    return [cell for cell in store.grid()["cells"] if cell["run"] is not None and cell["labels"] not in ours]
-
-
-def check_parts(study: Study) -> None:
-    """Build every federation and ask every part whether it can work there, before anything is trained."""
-    wrong = []
+    Returns the key of each cell's run.
+    """
+    wrong, keys = [], []
     seen: set[str] = set()
     for cell in study.cells:
         try:
@@ -132,10 +119,12 @@ def check_parts(study: Study) -> None:
                 check_model(federation)
                 seen.add(model)
             check_cell(federation, study.attacks_on(cell))
+            keys.append(key_of(description(federation)))
         except (LeaklineError, ValueError) as error:
             wrong.append(f"{cell.name}: {error}")
     if wrong:
         raise StudyError("\n".join(dict.fromkeys(wrong)))
+    return keys
 
 
 WIDE = 20_000
@@ -173,14 +162,6 @@ def check_cell(federation: Federation, attacks: Mapping[str, Attack]) -> None:
     for attack in attacks.values():
         attack.check(federation)
     declared(attacks.values())
-
-
-def declared(attacks: Iterable[Attack]) -> dict[str, Measure]:
-    """The measures that attacks bring along, by name."""
-    try:
-        return own_measures(measure for attack in attacks for measure in attack.measures)
-    except ValueError as error:
-        raise StudyError(str(error), "[[attacks]]", "give the attack's own measure another name") from error
 
 
 def wanted(attacks: Mapping[str, Attack], federation: Federation) -> Keep:

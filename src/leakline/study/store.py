@@ -31,7 +31,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from leakline.bench.memory import flatten, unflatten
 from leakline.errors import StoreError
@@ -61,8 +61,14 @@ from leakline.study.tensors import pack_sealed, read_sealed
 from leakline.weights import Entry, Layout, Weights
 
 LINES = ("rounds.jsonl", "readings.jsonl")
+Work = Literal["training", "attacks"]
+LOCKS: dict[Work, str] = {"training": ".lock", "attacks": ".attacks-lock"}
 CHECKPOINT, BEFORE = "checkpoint.safetensors", "checkpoint-before.safetensors"
 RESTORE = "restore the file, or delete this run's folder to run it again"
+
+
+class Busy(StoreError):
+    """A run that another process works on: it will be there, later."""
 
 
 def finished(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -108,17 +114,30 @@ class Run:
             write_json(self.path / "run.json", description, sort_keys=True)
 
     @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
-        """Hold the run against a second process; the lock goes with the process, however it ends."""
+    def locked(self, work: Work = "training", *, wait: bool = False) -> Iterator[None]:
+        """Hold the run against a second process; the lock goes with the process, however it ends.
+
+        Training waits for nothing, so to wait for it while one holds a lock for attacks cannot go round in a circle.
+        """
         make_folder(self.path)
-        with open_for_more(self.path / ".lock") as handle:
+        with open_for_more(self.path / LOCKS[work]) as handle:
             try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
             except BlockingIOError as error:
-                raise StoreError(
-                    "another process is working on this run", self.key, "wait for it, or stop it"
-                ) from error
+                raise Busy("another process is working on this run", self.key, "wait for it, or stop it") from error
             yield
+
+    @property
+    def held(self) -> bool:
+        """Whether another process is training or attacking it now."""
+        try:
+            for work in LOCKS:
+                if is_there(self.path / LOCKS[work]):
+                    with self.locked(work):
+                        pass
+        except Busy:
+            return True
+        return False
 
     @property
     def end(self) -> dict[str, Any] | None:

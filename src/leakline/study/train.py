@@ -39,20 +39,21 @@ def train_run(
     title: str = "",
     progress: Progress = silent,
     opens: Opens | None = None,
+    wait: bool = False,
 ) -> Run:
     """Train a federation to its end, or go on where it stopped; a finished one is left as it is.
 
-    ``opens``: where its clients are; by default in this process and its workers.
+    ``opens``: where its clients are; by default in this process and its workers. ``wait``: for another process that
+    is training it; otherwise `Busy` is raised.
     """
     what = description(federation)
     run = store.run(key_of(what))
-    if (end := run.end) is not None and end["status"] == "finished":
-        if end.get("delta") != delta:  # the same run under another delta has another epsilon, and nothing to train
-            card = card_so_far(title or str(end["card"]["title"]), federation, run, delta).as_dict()
-            kept = {k: v for k, v in end.items() if k not in ("status", "lines")}
-            run.finish("finished", **{**kept, "delta": delta, "card": card})
+    if _is_finished(run) and (end := run.end) is not None and end.get("delta") == delta:
         return run
-    with run.locked():
+    with run.locked(wait=wait):
+        if _is_finished(run):  # perhaps by another process, until now
+            _account_again(run, federation, delta, title)
+            return run
         run.open({**what, "partition": [asdict(row) for row in table(federation.task)]})
         loaded = run.load()
         state, memories = loaded if loaded is not None else (State(), {})
@@ -84,6 +85,20 @@ def train_run(
         early = {"stopped_after": state.next} if state.next < federation.rounds else {}
         run.finish("finished", **early, delta=delta, card=card_so_far(title, federation, run, delta).as_dict())
     return run
+
+
+def _is_finished(run: Run) -> bool:
+    return (end := run.end) is not None and end["status"] == "finished"
+
+
+def _account_again(run: Run, federation: Federation, delta: float, title: str) -> None:
+    """The same run under another delta has another epsilon, and nothing to train."""
+    end = run.end
+    assert end is not None
+    if end.get("delta") != delta:
+        card = card_so_far(title or str(end["card"]["title"]), federation, run, delta).as_dict()
+        kept = {k: v for k, v in end.items() if k not in ("status", "lines")}
+        run.finish("finished", **{**kept, "delta": delta, "card": card})
 
 
 def _record(round_: Round) -> dict[str, Any]:

@@ -22,10 +22,11 @@ from leakline.flower.transport.place import FlowerPlace
 from leakline.flower.transport.turns import as_node, inside, study_settings
 from leakline.messages import Memory
 from leakline.runtimes.client import reason_of
+from leakline.study.at_work import at_work
 from leakline.study.cells import Cell, Study
 from leakline.study.describe import THREADS, description, key_of
 from leakline.study.files import write_atomically
-from leakline.study.run import check_cell, grid_entry, wanted, write_grid
+from leakline.study.run import check_cell, wanted
 from leakline.study.sharing import Shared, task_of
 from leakline.study.spec import parse
 from leakline.study.store import Store
@@ -47,24 +48,23 @@ def serve(grid: Grid, context: Context) -> None:
             text, preset, sets, only = study_settings(config)
             gathering = Gathering(grid, dict(config))
             study = parse(text, preset=preset, sets=sets, share=gathering.task, trust=True).only(only)
-            grid_cells: list[dict[str, Any]] = [grid_entry(study.unattacked(), cell) for cell in study.cells]
-            for position, cell in enumerate(study.cells):
-                entry: dict[str, Any] = {"name": cell.name, "error": ""}
-                record["cells"].append(entry)
-                _write(out, record)
-                try:
-                    gathering.cell = position
-                    federation = as_node(cell.federation())
-                    entry |= {"run": key_of(description(federation)), "rounds": federation.rounds}
-                    entry["facts"] = {name: fact.get("facts") for name, fact in gathering.facts.items()}
+            # Attacks need an examiner who sees everything; the command that submitted this may add them.
+            with at_work(Store(out), study.unattacked()) as cells:
+                for position, cell in enumerate(study.cells):
+                    entry: dict[str, Any] = {"name": cell.name, "error": ""}
+                    record["cells"].append(entry)
                     _write(out, record)
-                    grid_cells[position]["run"] = entry["run"]
-                    # Attacks need an examiner who sees everything; the command that submitted this may add them.
-                    write_grid(Store(out), study, grid_cells)
-                    _train(grid, study, cell, federation, gathering, out, entry["run"])
-                except LeaklineError as error:
-                    entry["error"] = grid_cells[position]["error"] = str(error)
-                    write_grid(Store(out), study, grid_cells)
+                    try:
+                        gathering.cell = position
+                        federation = as_node(cell.federation())
+                        entry |= {"run": key_of(description(federation)), "rounds": federation.rounds}
+                        entry["facts"] = {name: fact.get("facts") for name, fact in gathering.facts.items()}
+                        _write(out, record)
+                        cells.set_run(cell, entry["run"])
+                        _train(grid, study, cell, federation, gathering, out, entry["run"])
+                    except LeaklineError as error:
+                        entry["error"] = str(error)
+                        cells.set_error(cell, entry["error"])
         except LeaklineError as error:
             record["error"] = str(error)
         except Exception as error:
