@@ -198,6 +198,32 @@ def test_a_client_that_kills_its_worker_does_not_take_its_group_with_it(sizes):
         assert r.cohort == tuple(c.name for c in clients if c is not clients[5])
 
 
+class Hanging(Suicidal):
+    """A model that some inputs keep busy for ever."""
+
+    def forward(self, x):
+        while (x > 50).any():
+            time.sleep(60)
+        return self.linear(x)
+
+
+@pytest.mark.parametrize("sizes", [(8, 12, 20, 9), (8,) * 4], ids=["alone", "in a group"])
+def test_a_client_that_hangs_is_dropped_at_the_deadline_and_the_others_count(sizes):
+    clients = list(tiny.task(sizes).clients)
+    clients[1] = Client("b", replace(clients[1].train, x=torch.full((sizes[1], 4), 99.0)))
+    fed = tiny.federation(task=replace(tiny.task(), clients=tuple(clients)), model=Hanging, rounds=2)
+    with LocalTransport(fed, 2, deadline=3.0) as transport:
+        rounds = list(federate(fed, transport))
+    for r in rounds:
+        assert [(d.client, d.reason) for d in r.dropped] == [("b", "took longer than 3 seconds")]
+        assert r.cohort == ("a", "c", "d")
+
+
+def test_a_deadline_is_above_zero():
+    with pytest.raises(ValueError, match="deadline must be above 0"):
+        LocalTransport(FEDERATIONS["plain"], 2, deadline=0.0)
+
+
 def test_a_worker_killed_between_rounds_costs_at_most_a_client_of_that_round():
     fed = replace(FEDERATIONS["plain"], rounds=3)
     with LocalTransport(fed, 2) as transport:

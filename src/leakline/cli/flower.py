@@ -28,7 +28,9 @@ CertificateOption = Annotated[
     Path | None, typer.Option("--root-certificates", help="The certificate by which the SuperLink is known.")
 ]
 InsecureOption = Annotated[bool, typer.Option("--insecure", help="With --on flower: no encryption.")]
-DeadlineOption = Annotated[float, typer.Option(help="With --on flower...: the longest that a round may take, seconds.")]
+DeadlineOption = Annotated[
+    float, typer.Option(help="The longest that a client (on Flower: a round) may take, seconds; then it goes without.")
+]
 FolderOption = Annotated[Path, typer.Option("--dir", help="The folder of the trial federation.")]
 TRIAL = Path(".leakline-flower")
 _STUDY = """# A small study for a trial federation of {nodes} nodes.

@@ -29,15 +29,29 @@ SLOT_BYTES = 384 * 2**20
 """How much memory finished updates may fill while they wait for their turn to be combined."""
 
 
+DEADLINE = 3600.0
+"""The longest that a client's turn may take, in seconds, if nobody says otherwise; also on Flower."""
+
+
 class LocalTransport:
     """Runs the clients of a federation here.
 
     ``workers = 0`` takes one worker per core where forking is possible (Linux, CPU); 1 runs everything in this
     process. ``memories`` is what clients keep between rounds (private layers, defences' own state), by name.
+    ``deadline``: a client that takes longer for its turn, in seconds, is dropped; only a worker can be stopped, so
+    where there is one it has none.
     """
 
-    def __init__(self, federation: Federation, workers: int = 0, memories: dict[str, Memory] | None = None) -> None:
-        self.federation = federation
+    def __init__(
+        self,
+        federation: Federation,
+        workers: int = 0,
+        memories: dict[str, Memory] | None = None,
+        deadline: float = DEADLINE,
+    ) -> None:
+        if not deadline > 0:
+            raise ValueError(f"deadline must be above 0: {deadline}")
+        self.federation, self.deadline = federation, deadline
         self.memories = {} if memories is None else memories
         forkable = sys.platform == "linux" and federation.engine.device == "cpu"
         wanted = workers or min(cores(), len(federation.task.clients))
@@ -120,7 +134,7 @@ class LocalTransport:
             row_bytes = 4 * max(self.federation.wire.size, 1)
             clients = len(self.federation.task.clients)
             slots = max(rows, min(SLOT_BYTES // row_bytes, max(clients, rows * 2)), 2 * self.workers)
-            self._pool = Pool(self.federation, self.bench, self.workers, slots)
+            self._pool = Pool(self.federation, self.bench, self.workers, slots, self.deadline)
         return self._pool
 
 

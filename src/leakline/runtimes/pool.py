@@ -13,6 +13,7 @@ import mmap
 import multiprocessing
 import os
 import signal
+import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -44,13 +45,23 @@ class _Worker:
     job: int | None = None
     group: list[Order] = field(default_factory=list)
     slots: list[int] = field(default_factory=list)
+    due: float = math.inf
+    """When it must have answered, by the clock of `time.monotonic`."""
+
+    @property
+    def left(self) -> float | None:
+        """The seconds until then; None: any number."""
+        return None if math.isinf(self.due) else max(0.0, self.due - time.monotonic())
 
 
 class Pool:
-    """Forked workers and the memory they share with this process."""
+    """Forked workers and the memory they share with this process.
 
-    def __init__(self, federation: Federation, bench: Bench, workers: int, slots: int) -> None:
-        self.federation, self.bench, self.slots_count = federation, bench, slots
+    ``deadline``: the seconds that a client (or a group that trains together) may take for its turn.
+    """
+
+    def __init__(self, federation: Federation, bench: Bench, workers: int, slots: int, deadline: float) -> None:
+        self.federation, self.bench, self.slots_count, self.deadline = federation, bench, slots, deadline
         self.layout = federation.wire
         self.sent = _shared(self.layout.size)
         self.slots = _shared(slots * self.layout.size).view(slots, self.layout.size)
@@ -112,6 +123,7 @@ class Pool:
             "do": group[0].kind, "clients": [o.client for o in group], "round": group[0].round,
             "notes": dict(group[0].notes), "slots": worker.slots, "memories": [len(p) for p in packed],
         }  # fmt: skip
+        worker.due = time.monotonic() + self.deadline
         self._send(worker, head, b"".join(packed))
 
     def _send(self, worker: _Worker, head: dict[str, Any], body: bytes) -> None:
@@ -121,11 +133,17 @@ class Pool:
 
     def _wait(self) -> list[_Worker]:
         busy = {worker.pipe: worker for worker in self.workers if worker.job is not None}
-        return [busy[pipe] for pipe in wait(list(busy))]  # type: ignore[index]
+        first = min(busy.values(), key=lambda worker: worker.due)
+        ready = wait(list(busy), first.left)
+        return [busy[pipe] for pipe in ready] or [first]  # type: ignore[index]
 
     def _receive(self, worker: _Worker, group: list[Order], memories: dict[str, Memory]) -> list[Update | Dropped]:
         answers: list[Update | Dropped] = []
+        late = not worker.pipe.poll(worker.left)
         try:
+            if late:
+                worker.process.kill()
+                raise EOFError
             head = json.loads(worker.pipe.recv_bytes())
             body = worker.pipe.recv_bytes()
         except (EOFError, ConnectionResetError):
@@ -135,7 +153,8 @@ class Pool:
                     self._order(worker, [order], memories)
                     answers += self._receive(worker, [order], memories)
                 return answers
-            return [Dropped(order.client, f"its worker died (exit code {code}; out of memory?)") for order in group]
+            died = f"its worker died (exit code {code}; out of memory?)"
+            return [Dropped(group[0].client, f"took longer than {self.deadline:g} seconds" if late else died)]
         start = 0
         for order, size in zip(group, head["memories"], strict=True):
             if size:
@@ -169,7 +188,7 @@ class Pool:
         while len(parts) < len(cuts):
             for worker in self.workers:
                 if pending and worker.job is None:
-                    worker.job = pending.popleft()
+                    worker.job, worker.due = pending.popleft(), math.inf
                     self._send(worker, {"do": "outputs", "rows": cuts[worker.job]}, b"")
             for worker in self._wait():
                 assert worker.job is not None

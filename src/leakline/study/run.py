@@ -18,6 +18,7 @@ from leakline.federation import Federation
 from leakline.messages import Keep
 from leakline.models import MOST_VALUES, Imported, Model, preflight, size_of
 from leakline.runtimes.client import reason_of
+from leakline.runtimes.local import DEADLINE
 from leakline.study.at_work import at_work, declared
 from leakline.study.cells import Cell, Study
 from leakline.study.describe import THREADS, description, key_of
@@ -47,6 +48,7 @@ def run_study(
     progress: Progress = silent,
     says: Says = unsaid,
     opens: Opens | None = None,
+    deadline: float = DEADLINE,
 ) -> Iterator[Outcome]:
     """Train what is missing and let every attack meet every cell; yields cell by cell, failures included.
 
@@ -71,6 +73,7 @@ def run_study(
                     title=cell.name,
                     progress=progress,
                     opens=opens,
+                    deadline=deadline,
                 )
                 lab = Lab(federation, store, run, workers, partial(_about, says, cell.name))
                 meet(study.attacks_on(cell), lab)

@@ -12,7 +12,7 @@ from leakline.data import table
 from leakline.errors import LeaklineError
 from leakline.federation import Federation, State, federate, initial_weights, keep_none
 from leakline.messages import Keep, Memory, Round
-from leakline.runtimes.local import LocalTransport
+from leakline.runtimes.local import DEADLINE, LocalTransport
 from leakline.study.carded import card_so_far
 from leakline.study.describe import description, key_of
 from leakline.study.judges import Place, judged, out_of_patience
@@ -40,11 +40,12 @@ def train_run(
     progress: Progress = silent,
     opens: Opens | None = None,
     wait: bool = False,
+    deadline: float = DEADLINE,
 ) -> Run:
     """Train a federation to its end, or go on where it stopped; a finished one is left as it is.
 
     ``opens``: where its clients are; by default in this process and its workers. ``wait``: for another process that
-    is training it; otherwise `Busy` is raised.
+    is training it; otherwise `Busy` is raised. ``deadline``: of a client's turn in a worker, in seconds.
     """
     what = description(federation)
     run = store.run(key_of(what))
@@ -58,7 +59,10 @@ def train_run(
         loaded = run.load()
         state, memories = loaded if loaded is not None else (State(), {})
         started = time.perf_counter()
-        place = LocalTransport(federation, workers, memories) if opens is None else opens(federation, memories)
+        if opens is None:
+            place: AbstractContextManager[Place] = LocalTransport(federation, workers, memories, deadline)
+        else:
+            place = opens(federation, memories)
         with place as transport:
             if state.weights is None:
                 state.weights = initial_weights(federation)
