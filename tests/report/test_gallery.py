@@ -16,6 +16,7 @@ from leakline.report.gallery.gallery import MOST_IMAGES, gallery_of
 from leakline.report.page.build import build_report
 from leakline.results import read
 from leakline.study import artefacts
+from leakline.study.media import SEALS
 from leakline.study.store import Run
 
 torch.set_num_threads(1)
@@ -93,6 +94,7 @@ def test_other_originals_or_seeds_stay_apart(root):
     invert(root, first, "0123abcd", "ours")
     folder, _ = invert(root, second, "0123abcd", "ours", 1.0)
     Image.fromarray(np.zeros((12, 12), np.uint8)).save(folder / "original-00.png")
+    (folder.parents[1] / SEALS).unlink()  # another original, not a damaged one
     assert [len(s.pictures) for s in gallery(root).strips] == [3, 3]
     other = next(c for c in read(root).cells if c.labels["seed"] == 1)
     invert(root, other, "0123abcd", "ours")

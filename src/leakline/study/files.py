@@ -60,7 +60,7 @@ def read_bytes(path: Path, most: int = MOST_JSON, below: Path | None = None) -> 
     """The content of a file through the door."""
     try:
         with open(os.open(door(path, most, below), os.O_RDONLY | _NO_FOLLOW | os.O_NONBLOCK), "rb") as file:
-            return file.read(most + 1)
+            return file.read(min(most, os.fstat(file.fileno()).st_size) + 1)
     except OSError as error:
         raise _refused(path, f"it cannot be read ({type(error).__name__})") from error
 

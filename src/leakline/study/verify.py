@@ -16,6 +16,7 @@ from leakline.cards import Card
 from leakline.errors import LeaklineError, StoreError
 from leakline.federation import Federation
 from leakline.names import printable
+from leakline.study import media
 from leakline.study.carded import card_so_far
 from leakline.study.describe import description, key_of
 from leakline.study.files import Lines, is_sealed, is_there, read_json, read_text
@@ -80,6 +81,7 @@ def _run(run: Run) -> Iterator[str]:
             yield error.what
         except Exception as error:  # a damaged file may fail in any way
             yield f"{path.relative_to(run.path)} is damaged ({type(error).__name__}: {printable(error, 80)})"
+    yield from media.damage(run.path)
 
 
 def _name(run: Run) -> Iterator[str]:

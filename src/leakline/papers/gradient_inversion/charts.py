@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from leakline.errors import StoreError
 from leakline.papers.gradient_inversion import printed
 from leakline.papers.gradient_inversion.figures import steps
 from leakline.papers.gradient_inversion.means import NOT_SAFE, Measured, accuracy, measured
@@ -16,6 +18,7 @@ from leakline.papers.gradient_inversion.turns import OURS, Case, Turn, filtered,
 from leakline.report.charts.chart import Chart, Series
 from leakline.results import Results
 from leakline.results.settings import groups_of
+from leakline.study.media import read_media
 from leakline.study.store import folder_of
 
 MOST_OF_A_TURN, MOST, FEWEST = 8, 800, 6
@@ -211,11 +214,9 @@ def _sets(case: Case) -> Iterator[tuple[str, Sequence[str], np.ndarray]]:
         if attack != ours or any(part.is_symlink() for part in (path, *path.parents[:3])):
             continue
         try:
-            if path.stat().st_size > MOST_BYTES:
-                continue
-            vectors = np.load(path, allow_pickle=False)
-            about = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
-        except (OSError, ValueError, EOFError):
+            vectors = np.load(io.BytesIO(read_media(path, case.cell.folder, MOST_BYTES)), allow_pickle=False)
+            about = json.loads(read_media(path.with_suffix(".json"), case.cell.folder, MOST_BYTES))
+        except (StoreError, ValueError, EOFError):
             continue
         kinds = about.get("kind") if isinstance(about, Mapping) else None
         if isinstance(kinds, list) and vectors.ndim == 2 and len(kinds) == len(vectors) and np.isfinite(vectors).all():

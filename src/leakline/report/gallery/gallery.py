@@ -22,11 +22,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from leakline.errors import DataError
+from leakline.errors import DataError, StoreError
 from leakline.names import is_safe
 from leakline.report.gallery.png import clean_png
 from leakline.results import Cell, Results
 from leakline.results.stored import valid
+from leakline.study.media import read_media
 from leakline.study.store import folder_of
 from leakline.text import tidy
 
@@ -106,9 +107,9 @@ def gallery_of(results: Results) -> Gallery:
                 problems[f"pictures of runs that have more than {MOST_OF_RUN}"] += 1
                 continue
             try:
-                data = clean_png(found.path.read_bytes() if found.path.stat().st_size <= MOST_BYTES else b"")
-            except (OSError, DataError):
-                problems["is no PNG file, or too large"] += 1
+                data = clean_png(read_media(found.path, _folder(cell), MOST_BYTES))
+            except (StoreError, DataError):
+                problems["is no PNG file, too large, or not what the attack wrote"] += 1
             else:
                 shown.append((found, data))
         originals = {_turn(f): hashlib.sha256(d).hexdigest() for f, d in shown if f.entry["kind"] == "original"}
@@ -136,7 +137,7 @@ def _found(cell: Cell, problems: Counter[str]) -> Iterator[_Found]:
     if cell.folder is None:
         return
     media = cell.folder / "media"
-    yield from (_Found(entry, media / str(entry["file"])) for entry in _listed(media, problems))
+    yield from (_Found(entry, media / str(entry["file"])) for entry in _listed(media, cell.folder, problems))
     names = list(dict.fromkeys(r.by for r in cell.attacks))
     turns = []
     for folder in sorted(media.glob("*/round-*/*")):
@@ -154,7 +155,7 @@ def _found(cell: Cell, problems: Counter[str]) -> Iterator[_Found]:
     for place, index, folder in sorted(turns):
         here: dict[str, Any] = {"client": folder.name, "round": index}
         if (folder / "media.json").is_file():
-            for entry in _listed(folder, problems):
+            for entry in _listed(folder, cell.folder, problems):
                 if isinstance(entry.get("image"), int) and entry["image"] >= MOST_IMAGES:
                     problems[f"pictures of clients that hold more than {MOST_IMAGES} images (the store has them)"] += 1
                 else:
@@ -165,16 +166,19 @@ def _found(cell: Cell, problems: Counter[str]) -> Iterator[_Found]:
             yield _Found({**figures, **here, "kind": STRIP}, folder / "strip.png", names[place])
 
 
-def _listed(folder: Path, problems: Counter[str]) -> Iterator[dict[str, Any]]:
+def _folder(cell: Cell) -> Path:
+    assert cell.folder is not None  # a picture was found in it
+    return cell.folder
+
+
+def _listed(folder: Path, run: Path, problems: Counter[str]) -> Iterator[dict[str, Any]]:
     listed = folder / "media.json"
     if not listed.is_file():
         return
     try:
-        if listed.is_symlink() or listed.stat().st_size > MOST_BYTES:
-            raise ValueError("not a list of this folder, or too long")
-        found = valid(json.loads(listed.read_text(encoding="utf-8")))
-    except (OSError, ValueError, RecursionError):
-        problems["list of images that cannot be read"] += 1
+        found = valid(json.loads(read_media(listed, run, MOST_BYTES).decode("utf-8")))
+    except (StoreError, ValueError, RecursionError):
+        problems["list of images that cannot be read, or is not what the attack wrote"] += 1
         return
     for entry in found if isinstance(found, list) else []:
         name = str(entry.get("file", "")) if isinstance(entry, dict) else ""

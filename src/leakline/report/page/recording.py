@@ -12,7 +12,8 @@ from leakline.recordings.recording import Recording
 from leakline.report.gallery.gallery import MOST_BYTES
 from leakline.report.gallery.png import clean_png
 from leakline.report.page.html import asset, policy, template, write_page
-from leakline.study.files import is_there, read_bytes, read_json
+from leakline.study.files import is_there, read_json
+from leakline.study.media import read_media
 from leakline.text import number
 
 FINDINGS = "findings.json"
@@ -119,7 +120,7 @@ def _real(value: Any) -> bool:
 def _image(path: Path, root: Path) -> dict[str, str] | None:
     # The name decides nothing; what is inside is shown as an image or not at all.
     try:
-        data = clean_png(read_bytes(path, MOST_BYTES, root))
+        data = clean_png(read_media(path, root, MOST_BYTES))
     except LeaklineError:
         return None
     source = "data:image/png;base64," + base64.b64encode(data).decode()
