@@ -6,79 +6,26 @@ import dataclasses
 import inspect
 import json
 import math
-from dataclasses import replace
 
 import pytest
 
-import tiny
 from leakline.attacks import MENU, Attack
-from leakline.attacks.audit.network import paper_002_cnn
-from leakline.bench.training import Plan
-from leakline.data import DATASETS, PARTITIONERS, partition
-from leakline.data.base import Client, Task
-from leakline.data.phantoms import Phantoms
-from leakline.defences import GlobalDP, LdpSgd
-from leakline.federation import Federation
 from leakline.measures import MEASURES
-from leakline.models.small import SmallCNN
 from leakline.privacy import Seat
 from leakline.readings import Reading
-from leakline.strategies import fedavg
 from leakline.study.build import parameters
 from leakline.study.describe import describe
 from leakline.study.lab import Lab, examine
 from leakline.study.store import Store
 from leakline.study.train import train_run
+from menu_examples import ATTACKS, world
 
 NEEDED = {"attribute-inference": {"trait": "gender"}}
 """What an attack cannot do without."""
 
 
-SMALL = {
-    "loss-threshold": {"records": 20},
-    "client-inference": {"worlds": 2, "shadow": 0.2},
-    "membership-inference": {"records": 16, "shadows": 4},
-    "user-membership": {"folds": 2, "worlds": 1, "trees": 5},
-    "attribute-inference": {"trait": "gender", "folds": 2, "repeats": 1, "trees": 5, "server": "passive"},
-    "label-inference": {"worlds": 9, "confidence": 0.9},
-    "gradient-inversion": {"iterations": 3, "restarts": 1, "clients": ("a", "b")},
-    "imprint": {"bins": 20, "sets": 2},
-    "audit": {"trials": 4000, "confidence": 0.9},
-    "ldp-distinguish": {"measurements": 1, "trials": 40, "clients": (1,), "steps": (1.0,), "norms": (0.5,)},
-}
-"""Settings with which an attack is over in a moment."""
-
-
 def make(name: str):
     return MENU[name](**NEEDED.get(name, {}))
-
-
-def people() -> Federation:
-    """Eight clients with a trait and data that they do not train on."""
-    clients = tuple(
-        Client(chr(97 + i), tiny.blobs(12, i + 1), tiny.blobs(8, i + 31), {"gender": "wm"[i % 2]}) for i in range(8)
-    )
-    return Federation(tiny.task(clients=clients), tiny.perceptron, Plan(learning_rate=0.1), rounds=1)
-
-
-def hospitals() -> Federation:
-    """Two clients with one image each, and public images of others."""
-    data = Phantoms(examples=40, size=32, seed=1).load().train
-    clients = tuple(Client(name, data.take([i])) for i, name in enumerate("ab"))
-    task = Task(clients, None, data.take(range(2, 40)), ("0", "1", "2", "3"))
-    return Federation(task, SmallCNN((4,), 8, "softplus", "batch", "average"), Plan(learning_rate=0.05), rounds=1)
-
-
-def digits() -> Federation:
-    """Three clients with images, under the one defence whose law paper 002's rules know."""
-    task = partition(DATASETS["digits"](limit=300).load(), PARTITIONERS["even"](), clients=3, seed=0)
-    return Federation(
-        task, lambda: paper_002_cnn((1, 8, 8), 10), Plan(batch=0, learning_rate=1.0), fedavg("even", 0.001),
-        (LdpSgd(4.0),), rounds=1, noise="seeded",
-    )  # fmt: skip
-
-
-WORLDS = {"gradient-inversion": hospitals, "imprint": hospitals, "ldp-distinguish": digits}
 
 
 @pytest.fixture(scope="module")
@@ -86,9 +33,7 @@ def met(tmp_path_factory):
     """What every attack on the menu measures of a federation that suits it."""
 
     def one(name: str) -> tuple[Lab, list[Reading]]:
-        attack, federation = MENU[name](**SMALL[name]), WORLDS.get(name, people)()
-        if name == "audit":
-            federation = replace(federation, defences=(GlobalDP(1.0, 1.0),), strategy=fedavg("even"))
+        attack, federation = MENU[name](**ATTACKS[name]), world(name)
         store = Store(tmp_path_factory.mktemp(name))
         run = train_run(store, federation, workers=1, keep=attack.wants(federation))
         lab = Lab(federation, store, run, 1)
@@ -123,7 +68,7 @@ def test_what_an_inversion_made_stands_under_its_name_and_nothing_else_is_writte
 
 @pytest.mark.parametrize("name", MENU)
 def test_it_is_an_attack_with_answers_to_every_question(name):
-    made, federation = MENU[name](**SMALL[name]), WORLDS.get(name, people)()
+    made, federation = MENU[name](**ATTACKS[name]), world(name)
     assert isinstance(made, Attack)
     made.check(federation)
     assert isinstance(made.wants(federation)(0, "a"), bool)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -13,72 +13,19 @@ from leakline.defences import MENU, Defence, hooks_of
 from leakline.messages import Order, Receipt
 from leakline.privacy import Claim, NoClaim, Unit, account
 from leakline.strategies import MENU as STRATEGIES
+from menu_examples import DEFENCES
 
 EVEN = STRATEGIES["fedavg"](weighting="even")
 
 
-@dataclass(frozen=True)
-class Example:
-    """How a contract makes one: ordinary settings, settings under which it does nothing, settings by strength."""
-
-    ordinary: dict[str, Any]
-    nothing: dict[str, Any] | None
-    """None: it has no setting of strength zero."""
-    weaker_to_stronger: tuple[dict[str, Any], ...] = ()
-    """Empty: it promises nothing."""
-    draws: bool = True
-    """Whether it draws noise at all."""
-    needs: dict[str, Any] = field(default_factory=dict)
-    """What its federation must have."""
-
-
-def scaled(**fixed: Any) -> tuple[dict[str, Any], ...]:
-    return tuple({**fixed, "noise_multiplier": z} for z in (0.1, 1.0, 10.0))
-
-
-EXAMPLES = {
-    "global-dp": Example(
-        {"noise_multiplier": 1.0, "clip": 0.5}, {"noise_multiplier": 0.0, "clip": 1e6}, scaled(clip=0.5)
-    ),
-    "adaptive-clip": Example(
-        {"noise_multiplier": 1.0, "clip": 0.5}, {"noise_multiplier": 0.0, "clip": 1e6, "rate": 0.0}, scaled(clip=0.5)
-    ),
-    "metric-privacy": Example(
-        {"noise_multiplier": 1.0, "clip": 0.5},
-        {"noise_multiplier": 0.0, "clip": 1e6},
-        scaled(clip=0.5, distance=1.5),
-    ),
-    "intermediaries": Example(
-        {"noise_multiplier": 1.0, "clip": 0.5, "parts": 3},
-        {"noise_multiplier": 0.0, "clip": 1e6, "parts": 1},
-        scaled(clip=0.5, parts=3),
-    ),
-    "dp2-rmsprop": Example({"interval": 1, "rate": 0.01}, None, draws=False),
-    # Its noise is in its gradients: not bit-equal to another way to sum, and not in the hooks that act on updates.
-    "dp-sgd": Example({"noise_multiplier": 1.0, "clip": 0.5}, None, scaled(clip=0.5), draws=False),
-    "ldp-sgd": Example({"epsilon": 2.0}, None, tuple({"epsilon": e} for e in (8.0, 2.0, 0.5))),
-    "gaussian-release": Example(
-        {"noise_multiplier": 1.0, "clip": 0.5}, {"noise_multiplier": 0.0, "clip": 1e6}, scaled(clip=0.5)
-    ),
-    "percentile-gaussian": Example({"sigma0": 0.5}, {"sigma0": 0.0}),
-    "fedper": Example({"last": 1}, None, draws=False),
-    "fedbn": Example(
-        {}, None, draws=False, needs={"model": tiny.image_net, "task": tiny.task((8, 12, 12), tiny.IMAGE)}
-    ),
-    "hide-layers": Example({"first": 1}, None, draws=False),
-    "gaussian-noise": Example({"std": 0.1}, {"std": 0.0}),
-    "pinned-model": Example({}, {}, draws=False),
-}
-
-
 def make(name: str, settings: dict[str, Any] | None = None) -> Defence:
-    return MENU[name](**(EXAMPLES[name].ordinary if settings is None else settings))
+    return MENU[name](**(DEFENCES[name].ordinary if settings is None else settings))
 
 
 def federation(*defences: Defence, **changes: Any):
     needs: dict[str, Any] = {}
     for name, kind in MENU.items():
-        needs |= EXAMPLES[name].needs if any(type(d) is kind for d in defences) else {}
+        needs |= DEFENCES[name].needs if any(type(d) is kind for d in defences) else {}
     base = {"defences": defences, "strategy": EVEN, "model": tiny.perceptron}
     return tiny.federation(**(base | needs | changes))
 
@@ -104,13 +51,13 @@ def through_the_hooks(fed, place: int = 0, index: int = 0):
 
 
 def test_every_entry_of_the_menu_has_its_examples_here():
-    assert set(EXAMPLES) == set(MENU)
+    assert set(DEFENCES) == set(MENU)
 
 
-@pytest.mark.parametrize("name", [n for n in EXAMPLES if EXAMPLES[n].nothing is not None])
+@pytest.mark.parametrize("name", [n for n in DEFENCES if DEFENCES[n].nothing is not None])
 def test_strength_zero_is_the_identity(name):
     plain = tiny.run(federation())
-    defended = tiny.run(federation(make(name, EXAMPLES[name].nothing)))
+    defended = tiny.run(federation(make(name, DEFENCES[name].nothing)))
     for one, other in zip(plain, defended, strict=True):
         assert torch.equal(one.result.vector, other.result.vector)
 
@@ -143,7 +90,7 @@ def test_the_same_turn_gives_the_same_result(name):
     assert torch.equal(through_the_hooks(fed)[-1].vector, through_the_hooks(fed)[-1].vector)
 
 
-@pytest.mark.parametrize("name", [n for n in EXAMPLES if EXAMPLES[n].draws])
+@pytest.mark.parametrize("name", [n for n in DEFENCES if DEFENCES[n].draws])
 def test_another_round_or_seed_gives_other_noise(name):
     fed = federation(make(name))
     one = through_the_hooks(fed)[-1].vector
@@ -192,16 +139,16 @@ def test_it_says_what_it_promises_or_why_nothing(name):
                 assert 0 < account(claim, 1e-5).epsilon < float("inf")
 
 
-@pytest.mark.parametrize("name", [n for n in EXAMPLES if EXAMPLES[n].weaker_to_stronger])
+@pytest.mark.parametrize("name", [n for n in DEFENCES if DEFENCES[n].weaker_to_stronger])
 def test_the_promise_tightens_as_noise_grows_and_loosens_with_rounds(name):
     def epsilons(defence: Defence, **changes: Any) -> list[float]:
         return [account(claim, 1e-5).epsilon for claim in promised(defence, **changes)]
 
-    by_strength = [epsilons(make(name, s)) for s in EXAMPLES[name].weaker_to_stronger]
+    by_strength = [epsilons(make(name, s)) for s in DEFENCES[name].weaker_to_stronger]
     for found in zip(*by_strength, strict=True):  # a defence may promise something to each of several units
         assert list(found) == sorted(found, reverse=True)
         assert len(set(found)) == len(found)
-    d = make(name, EXAMPLES[name].weaker_to_stronger[1])
+    d = make(name, DEFENCES[name].weaker_to_stronger[1])
     largest = zip(promised(d, rounds=1), epsilons(d, rounds=1), epsilons(d, rounds=50), strict=True)
     for claim, few, many in largest:
         assert few < many if claim.unit is not Unit.REPORT else few == many  # a report is one round's

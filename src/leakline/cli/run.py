@@ -50,8 +50,10 @@ def run(
         left, opens = flower.train(on, loaded, (preset, sets, only), root, link, deadline, progress.round)
         for note in left.notes[len(loaded.notes) :]:
             out.print(f"note: {note}")
-        watched = {"progress": progress.round, "says": progress.say}
-        for outcome in run_study(left, root, workers=workers, opens=opens, deadline=deadline, **watched):
+        outcomes = run_study(
+            left, root, workers=workers, progress=progress.round, says=progress.say, opens=opens, deadline=deadline
+        )
+        for outcome in outcomes:
             progress.cell(
                 outcome.cell.name,
                 "failed" if outcome.error else "trained" if outcome.trained else "already there",

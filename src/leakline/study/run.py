@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -59,6 +59,8 @@ def run_study(
     keys = check_parts(study)
     with at_work(store, study, keys) as grid:
         left = deque(zip(study.cells, keys, strict=True))
+        # Cells that differ in their attacks alone are one run, which keeps what any of them asks for.
+        meeting = {key: [a for c, k in left if k == key for a in study.attacks_on(c).values()] for key in keys}
         while left:
             cell, key = _next_free(left, store, says)
             try:
@@ -68,7 +70,7 @@ def run_study(
                     store,
                     federation,
                     workers=workers,
-                    keep=wanted(study.attacks_on(cell), federation),
+                    keep=wanted(meeting[key], federation),
                     delta=study.delta,
                     title=cell.name,
                     progress=progress,
@@ -167,7 +169,7 @@ def check_cell(federation: Federation, attacks: Mapping[str, Attack]) -> None:
     declared(attacks.values())
 
 
-def wanted(attacks: Mapping[str, Attack], federation: Federation) -> Keep:
+def wanted(attacks: Iterable[Attack], federation: Federation) -> Keep:
     """Which updates the attacks ask to be kept."""
-    asks = [attack.wants(federation) for attack in attacks.values()]
+    asks = [attack.wants(federation) for attack in attacks]
     return lambda index, client: any(ask(index, client) for ask in asks)

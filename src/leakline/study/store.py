@@ -10,7 +10,7 @@
         rounds.jsonl                  one line per round: cohort, who was dropped, what defences wrote down
         readings.jsonl                one line per number: utility, round by round
         attacks.jsonl                 one line per number that an attack measured
-        log.jsonl                     wall time; the only file that differs between equal runs
+        log.jsonl                     wall time; with the seconds of an inversion all that differs between equal runs
         end.json                      status and card; a run without it can be gone on with
         kept/round-0003/<client>.safetensors     updates that an attack asked for, and sent.safetensors
         media/<attack>/...            what an attack made to look at (it may show what clients hold)

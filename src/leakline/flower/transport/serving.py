@@ -98,7 +98,7 @@ def _train(
     if standing is not None:
         _nobody_forgot(federation, standing[0].next, gathering.ask_kept(key, federation))
     started = time.monotonic()
-    keep = wanted(study.attacks_on(cell), federation)
+    keep = wanted(study.attacks_on(cell).values(), federation)
     run = train_run(Store(out), federation, keep=keep, delta=study.delta, title=cell.name, opens=opens)
     run.log(on="flower", simulation=simulation, seconds=round(time.monotonic() - started, 3))
 
