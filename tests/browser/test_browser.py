@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import struct
 import zlib
 from pathlib import Path
@@ -273,3 +274,31 @@ def test_controls_have_names(tab, page):
     assert one.run(nameless) == 0
     assert one.run("document.documentElement.lang") == "en"
     assert one.run("Array.from(document.images).every(i => i.alt)")
+
+
+@pytest.fixture(scope="module")
+def hostile(page, tmp_path_factory):
+    """Every output of a store whose texts try to break out: report, what is shared, figures."""
+    from hostile_store import poison
+    from leakline.report.charts.menu import CHARTS, save
+    from leakline.report.page.build import build_report
+    from leakline.results import read
+
+    folder = tmp_path_factory.mktemp("hostile")
+    root = Path(shutil.copytree(page.parent, folder / "store"))
+    poison(root)
+    results = read(root)
+    pages = [build_report(results), build_report(results, folder / "shared.html", shareable=True)]
+    return [*pages, *(path for name in CHARTS for path in save(results, name, folder / "figures", "svg"))]
+
+
+def test_hostile_names_stay_text_in_every_output(tab, hostile):
+    assert len(hostile) > 3
+    for path in hostile:
+        one = tab(path)
+        assert one.complaints == [], path.name
+        assert [url for url in one.requests if not url.startswith(("data:", path.resolve().as_uri()))] == []
+        assert one.mine("Page.javascriptDialogOpening") == []
+        assert one.run("typeof window.bad") == "undefined"
+        assert one.run("document.querySelectorAll('iframe, base, object, embed, [onerror], [onload]').length") == 0
+        assert one.run("location.href") == path.resolve().as_uri()

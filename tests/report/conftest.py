@@ -62,12 +62,7 @@ def root(made: Path, tmp_path: Path) -> Path:
 def edit() -> Callable[..., Any]:
     """Change a JSON file of a store in place."""
 
-    from leakline.study.files import read_json, write_json
-
-    def change(path: Path, how: Callable[[Any], None]) -> None:
-        found = read_json(path)
-        how(found)
-        write_json(path, found)
+    from hostile_store import edit as change
 
     return change
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import itertools
 import json
 import re
-from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
+from hostile_store import ATTACKS_ON_TEXT, poison
 from leakline.report.charts import static
 from leakline.report.charts.chart import DARK, LIGHT, Chart, Series, looks
 from leakline.report.charts.inline import inline
@@ -21,9 +20,7 @@ from leakline.report.page.build import build_report
 from leakline.report.page.summary import Summary, summary
 from leakline.report.page.words import glances, in_short
 from leakline.results import read
-from leakline.study.files import read_lines
 
-ATTACKS_ON_TEXT = json.loads((Path(__file__).parent / "hostile.json").read_text())
 TAGS = {
     "html",
     "head",
@@ -139,53 +136,8 @@ def test_the_same_store_gives_the_same_bytes(root, tmp_path):
     assert first == build_report(read(root), tmp_path / "b.html").read_bytes()
 
 
-def test_hostile_names_do_not_get_out(root, edit, read_page):
-    texts = itertools.cycle(ATTACKS_ON_TEXT)
-
-    def names(grid):
-        grid["title"], grid["name"] = " ".join(t for t in ATTACKS_ON_TEXT if len(t) < 99), next(texts)
-        grid["notes"] = ATTACKS_ON_TEXT
-        for cell in grid["cells"][:2]:
-            cell["labels"] |= {
-                "defence": ATTACKS_ON_TEXT[0],
-                "strategy": "$\\frac{1}{0}$",
-                "value": ATTACKS_ON_TEXT[1],
-            }
-        for i, cell in enumerate(grid["cells"][2:]):
-            cell["labels"] |= {
-                "scenario": next(texts),
-                "defence": ("_hidden", "&lt;b&gt;")[i],
-                next(texts): next(texts),
-                "sweep": [1, {"a": 2}],
-            }
-        grid["cells"] += [{"labels": {"defence": t, "seed": t}, "run": None, "error": t} for t in ATTACKS_ON_TEXT]
-
-    edit(root / "study.json", names)
-    for run in (root / "runs").iterdir():
-
-        def card(end):
-            promise = end["card"]["promises"][0]
-            promise |= {
-                "reason": next(texts),
-                "unit": next(texts),
-                "defence": next(texts),
-                "assumptions": [next(texts)],
-            }
-            end["card"] |= {"stamp": next(texts), "dropped": ATTACKS_ON_TEXT, "broken": [next(texts)]}
-
-        def about(found):
-            found["federation"]["task"]["name"] = next(texts)
-            found["federation"]["model"][next(texts)] = next(texts)
-            found["federation"]["task"]["clients"] = {t: {} for t in ATTACKS_ON_TEXT}
-            found["versions"]["torch"] = next(texts)
-
-        edit(run / "end.json", card)
-        edit(run / "run.json", about)
-        lines = [line for line in read_lines(run / "attacks.jsonl") if line["measure"] != "none"]
-        changed = [
-            {**line, "by": ATTACKS_ON_TEXT[i], "measure": t} for i, line in enumerate(lines) for t in ATTACKS_ON_TEXT
-        ]
-        (run / "attacks.jsonl").write_text("".join(json.dumps(line) + "\n" for line in changed))
+def test_hostile_names_do_not_get_out(root, read_page):
+    poison(root)
     page = read_page(build_report(read(root)))
     check_page(page)
     (data,) = [json.loads(text) for _, a, text in page.raw if a.get("type") == "application/json"]

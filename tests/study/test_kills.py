@@ -21,7 +21,7 @@ from leakline.report.page.build import build_report
 from leakline.results import read
 from leakline.strategies import MENU as STRATEGIES
 from leakline.study.cells import Cell, Study
-from leakline.study.files import read_lines
+from leakline.study.files import NEW, read_lines
 from leakline.study.run import run_study
 from menu_examples import ATTACKS as ATTACK_SETTINGS
 from menu_examples import DEFENCES as EXAMPLES
@@ -54,6 +54,7 @@ def everything() -> Study:
 def content(root: Path) -> dict[str, object]:
     """Every byte of every file, but for the seconds that an inversion writes beside its iterations."""
     paths = [path for path in sorted(root.rglob("*")) if path.is_file() and path.name not in FREE]
+    paths = [path for path in paths if not path.name.startswith(f"{NEW}report.html")]  # belongs to whoever writes it
     return {str(path.relative_to(root)): _timeless(path) for path in paths}
 
 

@@ -28,7 +28,7 @@ from leakline.strategies import MENU
 from leakline.study.carded import card_of
 from leakline.study.cells import Study, grid
 from leakline.study.describe import FORMAT
-from leakline.study.files import append, read_json, read_lines, write_atomically
+from leakline.study.files import NEW, append, read_json, read_lines, write_atomically
 from leakline.study.run import run_study
 from leakline.study.store import Run, Store
 from leakline.study.train import train_run
@@ -289,3 +289,18 @@ def test_half_a_line_is_left_out(tmp_path):
     path.write_text(json.dumps([1]))
     with pytest.raises(StoreError, match="does not hold"):
         read_json(path)
+
+
+def test_what_a_kill_left_half_written_is_swept_and_nothing_else(tmp_path):
+    store = Store(tmp_path)
+    run = train_run(store, FED, workers=1)
+    before = {p for p in tmp_path.rglob("*")}
+    (run.path / "end.json").unlink()
+    left = [run.path / f"{NEW}checkpoint.safetensors.abc", run.path / f"{NEW}readings.jsonl.x"]
+    others = [run.path / f"{NEW}mine", run.path / f"{NEW}attacks.jsonl.y"]  # an attack may be writing this one
+    for path in left + others:
+        path.write_text("half")
+    train_run(store, FED, workers=1)
+    assert {p for p in tmp_path.rglob("*")} == before | set(others)
+    run.sweep("attacks")
+    assert {p for p in tmp_path.rglob("*")} == before | {others[0]}

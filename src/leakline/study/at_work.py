@@ -18,7 +18,7 @@ from leakline.errors import StoreError, StudyError
 from leakline.measures import Measure, own_measures
 from leakline.study.cells import Cell, Study
 from leakline.study.describe import FORMAT
-from leakline.study.files import is_there, make_folder, open_for_more
+from leakline.study.files import is_there, make_folder, open_for_more, sweep
 from leakline.study.lab import attack_key
 from leakline.study.store import Store, digest_of
 
@@ -58,6 +58,7 @@ def at_work(store: Store, study: Study, runs: Sequence[str] = ()) -> Iterator[Gr
     with open_for_more(store.root / ".lock") as handle:
         with _writing(store):
             alone = _try(handle, fcntl.LOCK_EX)
+            sweep(store.root, "study.toml", "study.json")
             entries = [_entry(study, cell, key) for cell, key in zip(study.cells, runs or _unknown(study), strict=True)]
             _write(store, study, entries, alone)
             fcntl.flock(handle, fcntl.LOCK_SH)

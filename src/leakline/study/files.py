@@ -29,6 +29,8 @@ MOST_LINES = 1024 * MB
 MOST_WEIGHTS = 64 * 1024 * MB
 SEAL = "seal"
 """The key of a hash over everything else: of a file, or of a line and the seal of the line before it."""
+NEW = ".new-"
+"""How files begin that have not taken their place yet."""
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 
 
@@ -117,7 +119,7 @@ def write_json(path: Path, table: Mapping[str, Any], **style: Any) -> None:
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Write beside, flush to the disk, rename: a reader sees the old file or the new one, never half."""
-    handle, beside = tempfile.mkstemp(prefix=f".{path.name[:40]}.", dir=path.parent)  # new, and for its owner only
+    handle, beside = tempfile.mkstemp(prefix=f"{NEW}{path.name[:40]}.", dir=path.parent)  # for its owner only
     try:
         with open(handle, "wb") as file:
             file.write(data)
@@ -128,6 +130,14 @@ def write_atomically(path: Path, data: bytes) -> None:
         with contextlib.suppress(OSError):
             os.unlink(beside)
         raise
+
+
+def sweep(folder: Path, *names: str) -> None:
+    """Remove what a kill left of files by these names (of all, if none is given); whoever calls this holds them."""
+    begins = tuple(f"{NEW}{name[:40]}." for name in names) or (NEW,)
+    for path in folder.glob(f"{NEW}*"):
+        if path.name.startswith(begins):
+            path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

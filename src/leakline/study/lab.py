@@ -113,7 +113,7 @@ class Lab:
         other = Lab(federation, self.store, run, self.workers)
         wanted = {(i, name) for i, cohort in enumerate(other.cohorts()) for name in cohort if keep(i, name)}
         if wanted - run.has_kept():  # the run was there already, from a study that kept less
-            with LocalTransport(federation, self.workers) as transport:
+            with run.locked(wait=True), LocalTransport(federation, self.workers) as transport:
                 for round_ in federate(federation, transport, keep=keep):
                     run.keep(round_)
         return other
@@ -125,6 +125,7 @@ def meet(attacks: Mapping[str, Attack], lab: Lab) -> None:
     if set(keys.values()) <= lab.run.met():
         return
     with lab.run.locked("attacks"):
+        lab.run.sweep("attacks")
         _meet(attacks, keys, lab)
 
 

@@ -53,6 +53,7 @@ from leakline.study.files import (
     open_for_more,
     own_seal,
     read_json,
+    sweep,
     write_atomically,
     write_json,
     write_lines,
@@ -126,6 +127,17 @@ class Run:
             except BlockingIOError as error:
                 raise Busy("another process is working on this run", self.key, "wait for it, or stop it") from error
             yield
+
+    def sweep(self, work: Work) -> None:
+        """Remove what a kill left of files that are written under a lock; whoever calls this holds it."""
+        if work == "training":
+            sweep(self.path, "run.json", "end.json", CHECKPOINT, *LINES)
+            folders = [self.path / "kept"]
+        else:
+            sweep(self.path, "attacks.jsonl")
+            folders = [self.path / "media", self.path / "notes"]
+        for folder in (inner for outer in folders for inner in outer.glob("**/") if not inner.is_symlink()):
+            sweep(folder)
 
     @property
     def held(self) -> bool:

@@ -55,6 +55,7 @@ def train_run(
         if _is_finished(run):  # perhaps by another process, until now
             _account_again(run, federation, delta, title)
             return run
+        run.sweep("training")
         run.open({**what, "partition": [asdict(row) for row in table(federation.task)]})
         loaded = run.load()
         state, memories = loaded if loaded is not None else (State(), {})
