@@ -311,13 +311,15 @@ class _Run:
         tensors = {"point": self.point, "best": self.best.clone()}
         tensors |= {f"optimiser.{n}": t.contiguous() for n, t in self.optimiser.tensors().items()}
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        beside = self.path.with_name(self.path.name + ".tmp")
-        beside.write_bytes(save(tensors, metadata={"key": self.key, "state": json.dumps(state)}))
+        # A new file of a name that cannot be guessed: nobody's link is written through. A kill's leftovers are swept.
+        handle, beside = tempfile.mkstemp(prefix=f".new-{self.path.name}.", dir=self.path.parent)
+        with open(handle, "wb") as file:
+            file.write(save(tensors, metadata={"key": self.key, "state": json.dumps(state)}))
         os.replace(beside, self.path)
 
     def load(self) -> None:
         """Go on from the notes, if there are any of this very search."""
-        if self.path is None or not self.path.is_file():
+        if self.path is None or not self.path.is_file() or self.path.is_symlink():
             return
         from safetensors import safe_open
 
