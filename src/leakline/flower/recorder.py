@@ -23,8 +23,10 @@ from leakline.bench.training import Plan
 from leakline.errors import LeaklineError
 from leakline.flower.wrap.around import Around
 from leakline.flower.wrap.bridge import EXAMPLES, Bridge, finite_figures, model_arrays, node_name
+from leakline.flower.wrap.stated import bound_now, stated
 from leakline.messages import Dropped, Round, Update
 from leakline.names import printable
+from leakline.recordings.published import UNREAD
 from leakline.recordings.recording import Recorder
 from leakline.runtimes.client import reason_of
 from leakline.weights import Weights
@@ -62,11 +64,13 @@ class Recorded(Around):
         self.bridge: Bridge | None = None
         self.sent: Weights | None = None
         self.asked: list[int] = []
+        self.facts: dict[str, float] = {}
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Take down what is sent."""
+        """Take down what is sent, and in the first round what the strategy says of itself."""
+        self.facts = dict(bound_now(self.strategy))  # Flower moves the bound while it aggregates
         messages = list(super().configure_train(server_round, arrays, config, grid))
         self.asked = [message.metadata.dst_node_id for message in messages]
         if messages:
@@ -74,6 +78,7 @@ class Recorded(Around):
             if self.bridge is None:
                 self.bridge = Bridge.of(arrays, self.buffers)
                 self.recorder.run = str(messages[0].metadata.run_id)
+                self.recorder.claimed = stated(self.strategy, len(messages))
                 self.recorder.open(self.bridge.layout, self.bridge.left_out)
             self.sent = self.bridge.weights(arrays)
         return messages
@@ -88,8 +93,11 @@ class Recorded(Around):
         if self.bridge is not None and self.sent is not None:
             result = self.sent if arrays is None else self.bridge.weights(arrays)
             cohort = tuple(u.client for u in updates)
+            facts = {**getattr(self.strategy, "facts", {}), **self.facts}
+            if unread := sum(not r.has_error() for r in held) - len(updates):
+                facts[UNREAD] = float(unread)
             figures = finite_figures(metrics)
-            _keep(self.recorder, Round(server_round, self.sent, updates, cohort, dropped, result, {}, figures))
+            _keep(self.recorder, Round(server_round, self.sent, updates, cohort, dropped, result, facts, figures))
         return arrays, metrics
 
     def _read(self, replies: list[Message]) -> tuple[tuple[Update, ...], tuple[Dropped, ...]]:

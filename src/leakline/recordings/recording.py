@@ -30,6 +30,7 @@ from leakline.errors import StoreError
 from leakline.messages import Dropped, Round, Update
 from leakline.names import printable
 from leakline.recordings import is_recording
+from leakline.recordings.claims import Claimed
 from leakline.recordings.format import (
     FORMAT,
     PLAN,
@@ -61,6 +62,7 @@ class Recorder:
 
     ``rounds`` and ``clients``: None for all. A round is kept whole or not at all; every round has its line. ``run``
     is the engine's name for the run: a directory holds one run, and going on with the same one is allowed.
+    ``claimed``: what the engine's own objects say about clip and noise (fields of `Claimed`).
     """
 
     to: Path
@@ -71,6 +73,9 @@ class Recorder:
     engine: str = "leakline"
     seat: Seat = "server"
     run: str = ""
+    claimed: Mapping[str, Any] = field(default_factory=dict)
+    held: int | None = field(default=None, init=False)
+    """Bytes that are kept, once somebody has looked."""
 
     def __post_init__(self) -> None:
         if not self.most_mb > 0:
@@ -102,6 +107,7 @@ class Recorder:
             "layout": [[e.name, list(e.shape), e.buffer] for e in layout.entries],
             "left_out": list(left_out),
             "plan": dict(self.plan),
+            "claimed": dict(self.claimed),
             "asked": {
                 "rounds": None if self.rounds is None else sorted(self.rounds),
                 "clients": None if self.clients is None else sorted(self.clients),
@@ -114,7 +120,9 @@ class Recorder:
         """Write a round: its files, then its line. ``result``: whether this seat sees what came of it."""
         kept = [u for u in round_.updates if self.wants(round_.index, u.client)]
         need = 4 * round_.sent.layout.size * (len(kept) + 1 + result)
-        why = "" if self._held() + need <= self.most_mb * 2**20 else f"more than {self.most_mb:g} MB"
+        if self.held is None:
+            self.held = sum(path.stat().st_size for path in (self.to / "kept").rglob("*.safetensors"))
+        why = "" if self.held + need <= self.most_mb * 2**20 else f"more than {self.most_mb:g} MB"
         names: list[str] = []
         if kept and not why:
             Run(self.to).keep(dataclasses.replace(round_, updates=tuple(kept)))
@@ -122,6 +130,8 @@ class Recorder:
             if result:
                 save_weights(self.to / "kept" / folder_name(round_.index) / f"{RESULT}.safetensors", round_.result)
                 names.append(RESULT)
+            folder = self.to / "kept" / folder_name(round_.index)
+            self.held += sum((folder / f"{name}.safetensors").stat().st_size for name in names)
         line = {
             "round": round_.index,
             "cohort": list(round_.cohort),
@@ -135,9 +145,6 @@ class Recorder:
             "kept": names,
         }
         append(self.to / "rounds.jsonl", [finite({**line, "left_out": why} if why else line)])
-
-    def _held(self) -> int:
-        return sum(path.stat().st_size for path in (self.to / "kept").rglob("*.safetensors"))
 
 
 class Recording:
@@ -180,6 +187,16 @@ class Recording:
         if not self.manifest and (self.path / "run.json").is_file():
             plan = read_json(self.path / "run.json").get("federation", {}).get("plan", {})
         return {k: plan[k] for k in PLAN if k in plan} if isinstance(plan, dict) else {}
+
+    def claimed(self) -> Claimed:
+        """What the recorded engine says of itself about clip and noise."""
+        table = self.manifest.get("claimed", {})
+        try:
+            return Claimed(**{**table, "by": printable(table.get("by", ""), 120)})
+        except (AttributeError, TypeError, ValueError) as error:
+            raise self._bad(
+                self.path / "recording.json", f"what it says is claimed cannot be read ({printable(error, 120)})"
+            ) from error
 
     def layout(self) -> Layout:
         """Names, shapes and buffers of what travels."""
