@@ -14,7 +14,8 @@ import tiny
 from leakline.federation import federate
 from leakline.readings import Reading
 from leakline.recordings.claims import Claimed
-from leakline.recordings.recording import Recorder, Recording
+from leakline.recordings.recorder import Recorder
+from leakline.recordings.recording import Recording
 from leakline.study.files import read_json, read_lines, write_json, write_lines
 
 

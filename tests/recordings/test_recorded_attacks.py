@@ -29,7 +29,8 @@ from leakline.recordings.attacks import (
     load_truth,
 )
 from leakline.recordings.lab import FromOne, Target, lab_over
-from leakline.recordings.recording import Recorder, Recording
+from leakline.recordings.recorder import Recorder
+from leakline.recordings.recording import Recording
 
 SHAPE = (1, 8, 8)
 PLAN = Plan(epochs=1, batch=4, learning_rate=0.1)

@@ -22,7 +22,8 @@ from leakline.recordings.bounds import Step, bound_finding
 from leakline.recordings.checks import check_recording
 from leakline.recordings.claims import Claimed
 from leakline.recordings.findings import ALPHA, SKETCH, Finding, same_noise
-from leakline.recordings.recording import Recorder, Recording
+from leakline.recordings.recorder import Recorder
+from leakline.recordings.recording import Recording
 from leakline.recordings.released import longest
 from leakline.strategies import MENU as STRATEGIES
 from leakline.study.files import read_json, write_json

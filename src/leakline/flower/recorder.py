@@ -27,7 +27,8 @@ from leakline.flower.wrap.stated import bound_now, stated
 from leakline.messages import Dropped, Round, Update
 from leakline.names import printable
 from leakline.recordings.published import UNREAD
-from leakline.recordings.recording import Recorder
+from leakline.recordings.recorder import Recorder
+from leakline.recordings.writing import last_round
 from leakline.runtimes.client import reason_of
 from leakline.weights import Weights
 
@@ -145,7 +146,7 @@ def record_mod(
         recorder.run = str(message.metadata.run_id)
         answer = read_reply(bridge, reply, sent, EXAMPLES, client)
         updates, dropped = ((answer,), ()) if isinstance(answer, Update) else ((), (answer,))
-        line = len(recorder_lines(recorder)) + 1 if index is None else index
+        line = max(1, last_round(recorder.to / "rounds.jsonl") + 1) if index is None else index
         recorder.open(bridge.layout, bridge.left_out)
         _keep(recorder, Round(line, sent, updates, tuple(u.client for u in updates), dropped, sent), result=False)
         return reply
@@ -171,12 +172,6 @@ def round_of(message: Message) -> int | None:
         if isinstance(config.get("server-round"), int):
             return int(config["server-round"])
     return None
-
-
-def recorder_lines(recorder: Recorder) -> list[str]:
-    """The rounds written so far."""
-    path = recorder.to / "rounds.jsonl"
-    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
 
 
 def _keep(recorder: Recorder, round_: Round, *, result: bool = True) -> None:
