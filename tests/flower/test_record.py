@@ -11,7 +11,6 @@ import torch
 
 flowerlike = pytest.importorskip("flowerlike", reason="needs leakline[flower]")
 
-from flwr.app import ArrayRecord  # noqa: E402
 from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, FedAdam, FedAvg, FedMedian  # noqa: E402
 from torch import nn  # noqa: E402
 
@@ -19,7 +18,7 @@ import leakline.flower as flower  # noqa: E402
 import tiny  # noqa: E402
 from leakline.bench.training import Plan  # noqa: E402
 from leakline.defences import GlobalDP  # noqa: E402
-from leakline.errors import StackError, StoreError  # noqa: E402
+from leakline.errors import StoreError  # noqa: E402
 from leakline.recordings.recording import Recording  # noqa: E402
 from leakline.study.files import read_json, write_json  # noqa: E402
 
@@ -103,7 +102,7 @@ def test_a_strategy_with_a_start_of_its_own_is_recorded_too(tmp_path):
     assert "configure_train" not in vars(own)  # left as it was
 
 
-def test_arrays_beside_the_models_are_passed_on_and_an_app_without_weights_is_refused(tmp_path):
+def test_arrays_beside_the_models_are_passed_on(tmp_path):
     def more(client: str, reply: Any) -> Any:
         reply.content["control"] = flowerlike.record({"c": np.zeros(2, np.float32)})
         return reply
@@ -118,8 +117,6 @@ def test_arrays_beside_the_models_are_passed_on_and_an_app_without_weights_is_re
 
     run(flower.record(First(), to=tmp_path / "r"), rounds=1, fault=more)
     assert len(Recording(tmp_path / "r").round(1).updates) == 3
-    with pytest.raises(StackError, match="no arrays of floating-point numbers"):
-        run(flower.record(FedAvg(), to=tmp_path / "s"), initial={"tree": np.zeros(4, np.uint8)})
 
 
 def test_only_what_is_asked_for_is_kept(tmp_path):
@@ -162,21 +159,71 @@ def test_bad_replies_are_noted_and_passed_on(tmp_path):
     ]
 
 
-def test_another_run_does_not_write_into_a_recording(tmp_path):
-    run(flower.record(FedAvg(), to=tmp_path / "r"), rounds=1)
-    manifest = tmp_path / "r" / "recording.json"
-    write_json(manifest, {**read_json(manifest), "run": "6"})
-    with pytest.raises(StoreError, match="another run"):
-        run(flower.record(FedAvg(), to=tmp_path / "r"), rounds=1)
+def plain() -> dict[str, np.ndarray]:
+    return {k: v.numpy() for k, v in run(FedAvg()).arrays.items()}
 
 
-def test_a_full_disk_ends_the_recording_and_not_the_training(tmp_path, caplog):
-    (tmp_path / "r").mkdir()
-    (tmp_path / "r" / "kept").write_text("in the way")
+def occupied(to: Any) -> None:
+    """An earlier run of the same app left its recording there."""
+    run(flower.record(FedAvg(), to=to), rounds=1)
+    write_json(to / "recording.json", {**read_json(to / "recording.json"), "run": "6"})
+
+
+HINDRANCES = {
+    "another run's recording": (occupied, "there is a recording of another run already"),
+    "a file in the place of the folder": (lambda to: to.write_text("x"), "File exists"),
+    "a folder that cannot be made": (lambda to: to.parent.joinpath("r").symlink_to("/proc/none"), "is a link"),
+    "a file in the place of kept": (lambda to: (to.mkdir(), (to / "kept").write_text("x")), "round 1 was not recorded"),
+    "a damaged manifest": (lambda to: (to.mkdir(), (to / "recording.json").write_text("{")), "cannot be read"),
+}
+
+
+@pytest.mark.parametrize("name", HINDRANCES)
+def test_what_hinders_a_recording_is_said_and_the_app_goes_on(name, tmp_path, caplog):
+    hinder, said = HINDRANCES[name]
+    hinder(tmp_path / "r")
     with caplog.at_level(logging.WARNING, logger="leakline"):
-        result = run(flower.record(FedAvg(), to=tmp_path / "r"), rounds=1)
-    assert isinstance(result.arrays, ArrayRecord)
-    assert "round 1 was not recorded" in caplog.text
+        result = run(flower.record(FedAvg(), to=tmp_path / "r"))
+    for key, array in plain().items():
+        np.testing.assert_array_equal(array, result.arrays[key].numpy())
+    assert said in caplog.text
+
+
+@pytest.mark.parametrize("name", HINDRANCES)
+def test_the_same_at_a_client(name, tmp_path, caplog):
+    hinder, said = HINDRANCES[name]
+    (tmp_path / "clients").mkdir()
+    if name == "another run's recording":
+        run(FedAvg(), rounds=1, mods=[flower.record_mod(to=tmp_path / "clients", name=lambda c: "r")])
+        path = tmp_path / "clients" / "r" / "recording.json"
+        write_json(path, {**read_json(path), "run": "6"})
+    else:
+        hinder(tmp_path / "clients" / "r")
+    with caplog.at_level(logging.WARNING, logger="leakline"):
+        result = run(FedAvg(), mods=[flower.record_mod(to=tmp_path / "clients", name=lambda c: "r")])
+    for key, array in plain().items():
+        np.testing.assert_array_equal(array, result.arrays[key].numpy())
+    assert said.replace("round 1", "a round") in caplog.text
+
+
+def test_an_app_without_weights_runs_and_is_not_recorded(tmp_path, caplog):
+    class Trees(FedAvg):
+        def aggregate_train(self, server_round: int, replies: Any) -> Any:
+            return next(iter(replies)).content["arrays"], None
+
+    with caplog.at_level(logging.WARNING, logger="leakline"):
+        result = run(flower.record(Trees(), to=tmp_path / "s"), initial={"tree": np.zeros(4, np.uint8)})
+    assert result.arrays["tree"].numpy().shape == (4,)
+    assert caplog.text.count("nothing is recorded from here on") == 1
+    assert "no arrays of floating-point numbers" in caplog.text
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_round_that_is_too_large_is_said_aloud_once(tmp_path, caplog):
+    with caplog.at_level(logging.WARNING, logger="leakline"):
+        run(flower.record(FedAvg(), to=tmp_path / "r", most_mb=0.0001), rounds=3)
+    assert caplog.text.count("is not kept, only its figures: it needs") == 1
+    assert [r["left_out"] for r in Recording(tmp_path / "r").records()] == ["more than 0.0001 MB"] * 3
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,6 +36,8 @@ class Recorder:
     claimed: Mapping[str, Any] = field(default_factory=dict)
     held: int | None = field(default=None, init=False)
     """Bytes that are kept, once somebody has looked."""
+    full: bool = field(default=False, init=False)
+    """Whether a round was left out for its size."""
 
     def __post_init__(self) -> None:
         if not self.most_mb > 0:
@@ -68,7 +71,7 @@ class Recorder:
         need = 4 * round_.sent.layout.size * (len(kept) + 1 + result)
         if self.held is None:
             self.held = sum(path.stat().st_size for path in (self.to / "kept").rglob("*.safetensors"))
-        why = "" if self.held + need <= self.most_mb * 2**20 else f"more than {self.most_mb:g} MB"
+        why = self._too_much(need, round_.index)
         if why:
             kept = []
 
@@ -92,6 +95,21 @@ class Recorder:
         }
         folder = add_round(self.to, round_.index, line, files() if kept else (), why)
         self.held += sum(path.stat().st_size for path in folder.glob("*.safetensors")) if kept else 0
+
+    def _too_much(self, need: int, index: int) -> str:
+        """Why a round of so many bytes is not kept, said aloud for the first one; "" if it fits."""
+        held = (self.held or 0) / 2**20
+        if held + need / 2**20 <= self.most_mb:
+            return ""
+        why = f"more than {self.most_mb:g} MB"
+        if not self.full:
+            self.full = True
+            logging.getLogger("leakline").warning(
+                "round %s is not kept, only its figures: it needs %.4g MB, and %.4g of most_mb=%g are held; "
+                "set most_mb higher, or ask for fewer rounds or clients",
+                index, need / 2**20, held, self.most_mb,
+            )  # fmt: skip
+        return why
 
 
 def _entries(layout: Layout) -> list[list[Any]]:
