@@ -28,6 +28,7 @@ from leakline.recordings.attacks import (
     known_plan,
     load_truth,
 )
+from leakline.recordings.inputs import Inputs, inputs_of
 from leakline.recordings.lab import FromOne, Target, lab_over
 from leakline.recordings.recorder import Recorder
 from leakline.recordings.recording import Recording
@@ -279,3 +280,73 @@ def test_the_command(leakline, tmp_path):
     ):
         code, _, err = call(*words)
         assert (code, said in err) == (2, True), err
+
+
+# --- what inputs look like ---------------------------------------------------------------------------------------
+
+
+def normalised(path: Path) -> Recording:
+    """An app that feeds its network (x - 0.5) / 0.5, as most tutorials do."""
+    data = images(2)
+    task = Task((Client("a", Data(data.x * 2 - 1, data.y)),), None, None, tuple("0123456789"))
+    fed = Federation(task, build, PLAN, rounds=1)
+    recorder = Recorder(path)
+    recorder.open(fed.wire)
+    for one in federate(fed):
+        recorder.write(one)
+    return Recording(path)
+
+
+def test_pictures_of_a_network_with_normalised_inputs_are_found_once_it_is_known(tmp_path):
+    recording, truth = normalised(tmp_path), {"a": images(2).x}
+
+    def psnr(inputs: Inputs) -> Reading:
+        lab = lab_over(recording, replace(TARGET, inputs=inputs), truth=truth)
+        readings = attack_recording(lab, inversion(lab, {"iterations": 250}))
+        return next(r for r in readings if r.measure == "psnr")
+
+    blind, told = psnr(Inputs()), psnr(Inputs.spanning([-1.0], [1.0]))
+    assert told.value > 40
+    assert blind.value < 25
+    assert "inputs in [-1, 1] (given)" in told.note
+    assert "inputs in [0, 1] (assumed)" in blind.note
+    assert len({line["attack"] for line in recording.run.attacks()}) == 2  # two attacks, not one and its repetition
+
+
+def test_ways_to_say_what_inputs_look_like(tmp_path):
+    assert inputs_of([0.5], [0.5], None, None) == Inputs((0.5,), (0.5,), "given")
+    assert inputs_of(None, None, [-1, 1], None) == inputs_of([0.5], [0.5], None, None)
+    x = np.random.default_rng(0).uniform(size=(50, 3, 8, 8)).astype(np.float32)
+    x[0], x[1] = 0, 1
+    mean, std = np.array([0.49, 0.48, 0.45]), np.array([0.2, 0.25, 0.3])
+    public = (x - mean[:, None, None]) / std[:, None, None]
+    np.savez(tmp_path / "public.npz", a=public[:25].astype(np.float32), b=public[25:].astype(np.float32))
+    found = inputs_of(None, None, None, tmp_path / "public.npz")
+    np.testing.assert_allclose(found.mean, mean, atol=1e-6)
+    np.testing.assert_allclose(found.std, std, atol=1e-6)
+    assert "public images" in str(found)
+    model = found.before(nn.Identity())
+    np.testing.assert_allclose(model(torch.tensor(x)).numpy(), public, atol=1e-5)
+    assert inputs_of(None, None, None, None).plain
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (([0.5], None, None, None), "a mean and a std are needed"),
+        (([0.5], [0.5, 0.5], None, None), "as many of each"),
+        (([0.5], [0.0], None, None), "std not 0"),
+        (([0.5], [float("nan")], None, None), "finite"),
+        (([0.5], [0.5], [-1, 1], None), "say the same thing"),
+        ((None, None, [1], None), "two ends"),
+        ((None, None, [1, -1], None), "from a lower to a higher"),
+    ],
+)
+def test_inputs_that_cannot_be(given, said):
+    with pytest.raises((LeaklineError, ValueError), match=said):
+        inputs_of(*given)
+
+
+def test_means_must_fit_the_channels(tmp_path):
+    with pytest.raises(LeaklineError, match="3 means for images of 1 channels"):
+        lab_over(recorded(tmp_path), replace(TARGET, inputs=Inputs((0.5,) * 3, (0.5,) * 3)))

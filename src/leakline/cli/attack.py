@@ -26,6 +26,14 @@ def attack(
     truth: Annotated[
         Path | None, typer.Option(help="An .npz file with each client's images under its name, to score against.")
     ] = None,
+    mean: Annotated[
+        str, typer.Option(help="Of the inputs' normalisation, (x - mean) / std: one, or one a channel.")
+    ] = "",
+    std: Annotated[str, typer.Option(help="Of the same: 0.5,0.5,0.5.")] = "",
+    span: Annotated[str, typer.Option("--range", help="Or where inputs lie, if not in [0, 1]: --range=-1,1.")] = "",
+    public: Annotated[
+        Path | None, typer.Option(help="Or an .npz file of public images as the network takes them: their range.")
+    ] = None,
     sets: Annotated[list[str], typer.Option("-s", "--set", help="key=value: a setting of the attack.")] = [],  # noqa: B006
     most_images: Annotated[int, typer.Option(help="Refuse clients with more images: memory grows with them.")] = 16,
     seed: Annotated[int, typer.Option(help="Of the search's starts.")] = 0,
@@ -35,6 +43,7 @@ def attack(
     import torch
 
     from leakline.recordings.attacks import attack_for, attack_recording, imported, known_plan, load_truth
+    from leakline.recordings.inputs import inputs_of
     from leakline.recordings.lab import Target, lab_over
     from leakline.recordings.recording import Recording
     from leakline.text import clean
@@ -43,8 +52,9 @@ def attack(
     recording = Recording(directory)
     try:
         plan = known_plan(recording, {"learning_rate": learning_rate, "batch": batch, "epochs": epochs})
+        inputs = inputs_of(*(_numbers(text) for text in (mean, std, span)), public)
         lab = lab_over(
-            recording, Target(imported(model), _shape(shape), plan), rounds=rounds, clients=clients,
+            recording, Target(imported(model), _shape(shape), plan, inputs), rounds=rounds, clients=clients,
             truth=None if truth is None else load_truth(truth), says=lambda text: err.print(clean(text)),
         )  # fmt: skip
         chosen = attack_for(use, lab, _pairs(sets), most_images=most_images, seed=seed)
@@ -54,11 +64,20 @@ def attack(
     if as_json:
         out.print_json(json.dumps([reading.line() for reading in readings]))
         return
+    hint = "; --mean and --std, --range or --public say otherwise" if inputs.source == "assumed" else ""
+    out.print(f"{inputs}{hint}", highlight=False, markup=False)
     for reading in readings:
         chance = "" if reading.chance is None else f" (chance {reading.chance:.3g})"
         whom = "all" if reading.client is None else f"round {reading.round} {reading.client}"
         out.print(clean(f"{whom}: {reading.label} {reading.value:.4g}{chance}"))
     out.print(f"images: {(directory / 'media')}; leakline report {directory} shows them")
+
+
+def _numbers(text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",") if part.strip()]
+    except ValueError as error:
+        raise LeaklineError(f"cannot read {text!r}", fix="numbers with commas: --mean 0.5,0.5,0.5") from error
 
 
 def _shape(text: str) -> tuple[int, ...]:

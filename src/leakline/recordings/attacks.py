@@ -90,10 +90,15 @@ def attack_recording(lab: RecordedLab, attack: Attack, name: str = "gradient-inv
     """Let an attack meet a recording; readings (attacks.jsonl) and pictures (media/) stay with it."""
     federation, run = lab.federation, lab.recording.run
     known = [client.name for client in federation.task.clients if not client.train.x.is_meta]
-    about = {"attack": attack, "plan": federation.plan, "shape": federation.task.shape, "known": known}
+    about: dict[str, Any] = {"attack": attack, "plan": federation.plan, "shape": federation.task.shape, "known": known}
+    if not lab.inputs.plain:
+        about["inputs"] = (lab.inputs.mean, lab.inputs.std)
     key = f"{name}-{key_of(describe(about))[:8]}"
     try:
-        readings = [replace(reading, by=name) for reading in examine(attack, replace(lab, attack=key))]
+        readings = [
+            replace(reading, by=name, note="; ".join(text for text in (reading.note, str(lab.inputs)) if text))
+            for reading in examine(attack, replace(lab, attack=key))
+        ]
     except (StackError, StudyError) as error:
         # Mending what other attacks complain of leads to the next thing that a recording does not hold.
         fix = error.fix if isinstance(attack, GradientInversion) else ELSEWHERE

@@ -22,6 +22,7 @@ from leakline.federation import Federation, keep_none
 from leakline.messages import Keep, Memory, Update
 from leakline.privacy import Claim, NoClaim
 from leakline.randomness import Stream
+from leakline.recordings.inputs import Inputs
 from leakline.recordings.recording import Recording
 from leakline.study.lab import Says, unsaid
 from leakline.weights import Layout, Weights
@@ -31,11 +32,12 @@ ELSEWHERE = "run it in a study, on a federation that leakline trains"
 
 @dataclass(frozen=True)
 class Target:
-    """What the attacker brings: the architecture, the shape of an image, the local plan."""
+    """What the attacker brings: the architecture, the shape of an image, the local plan, what inputs look like."""
 
     build: Callable[[], nn.Module]
     shape: tuple[int, ...]
     plan: Plan
+    inputs: Inputs = Inputs()
 
     def model(self) -> nn.Module:
         """A fresh model."""
@@ -44,19 +46,20 @@ class Target:
             raise StackError(
                 f"the model is a {type(model).__name__}", "--model", "name a function or class that builds it"
             )
-        return model
+        return self.inputs.before(model)
 
 
 @dataclass(frozen=True)
 class RecordedLab:
     """`leakline.attacks.Lab` over some rounds of a recording.
 
-    ``attack`` is the name under which an attack's own files stand.
+    ``attack`` is the name under which an attack's own files stand; ``inputs``: what pictures go through on their way.
     """
 
     federation: Federation
     recording: Recording
     rounds: tuple[int, ...]
+    inputs: Inputs = Inputs()
     workers: int = 0
     says: Says = unsaid
     attack: str = "unnamed"
@@ -161,6 +164,7 @@ def lab_over(
 
     ``truth``: images by client, for whoever holds them and wants to know how close an attack comes.
     """
+    target.inputs.check(target.shape[0])
     _check_model(recording, target)
     rounds, images = tuple(rounds or recording.indices()), dict(truth or {})
     examples: dict[str, int] = {}
@@ -172,7 +176,7 @@ def lab_over(
     people = tuple(Client(name, Remote.of(n, target.shape, images.get(name))) for name, n in examples.items())
     plan = FromOne(**vars(target.plan)) if recording.engine.startswith("flower") else target.plan
     federation = Undisclosed(Task(people, None, None, ()), target.model, plan, rounds=max(recording.indices()) + 1)
-    return RecordedLab(federation, recording, rounds, says=says)
+    return RecordedLab(federation, recording, rounds, target.inputs, says=says)
 
 
 def _check_model(recording: Recording, target: Target) -> None:
