@@ -217,9 +217,33 @@ def test_sites_may_lack_classes_or_order_them_otherwise(tmp_path):
 
 
 def test_what_was_not_trained_on_flower_is_not_trained_here(tmp_path):
-    record = {"cells": [{"run": "x", "error": "its node burned"}], "error": ""}
-    outcome = next(run_study(Asked(STUDY).study(), tmp_path, opens=_trained_elsewhere(record)))
+    study = Asked(STUDY).study()
+    record = {"cells": [{"run": "x", "error": ""}], "error": ""}
+    outcome = next(run_study(study, tmp_path, opens=_trained_elsewhere(record, study)))
     assert outcome.error == "it was not trained on Flower"
+
+
+TWO = STUDY + '[defences]\nnone = []\nglobal-dp = [{ use = "global-dp", noise_multiplier = 1.0, clip = 0.5 }]\n'
+
+
+@pytest.mark.parametrize("kind", ["a missing node", "two nodes of one name", "data that do not fit"])
+def test_a_refused_start_shows_its_reason(kind, tmp_path):
+    """As `leakline run --on flower` goes on with what the server's app wrote down, for every cell of the study."""
+    nodes = own_nodes(TWO, tmp_path / "n")
+    if kind == "a missing node":
+        nodes, reason = nodes[:2], "2 of 3 clients have a node; missing: client-3"
+    elif kind == "two nodes of one name":
+        nodes[2].context.node_config["client"], reason = "client-2", "two nodes"
+    else:
+        change(tmp_path / "n" / "client-2", **MISFITS["classes"][0])
+        reason = MISFITS["classes"][1]
+    record, _ = serving(TWO, nodes, tmp_path / "out")
+    study = Asked(TWO).study()
+    outcomes = list(run_study(study, tmp_path / "out", opens=_trained_elsewhere(record, study)))
+    assert len(outcomes) == 2
+    for outcome in outcomes:
+        assert reason in str(outcome.error)
+        assert str(tmp_path) not in str(outcome.error)
 
 
 def test_cells_with_different_data_cannot_be_split_into_one_share_each(tmp_path):
