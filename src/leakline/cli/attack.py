@@ -35,7 +35,7 @@ def attack(
         Path | None, typer.Option(help="Or an .npz file of public images as the network takes them: their range.")
     ] = None,
     sets: Annotated[list[str], typer.Option("-s", "--set", help="key=value: a setting of the attack.")] = [],  # noqa: B006
-    most_images: Annotated[int, typer.Option(help="Refuse clients with more images: memory grows with them.")] = 16,
+    most_images: Annotated[int, typer.Option(help="Refuse clients with more images: memory grows with them.")] = 64,
     seed: Annotated[int, typer.Option(help="Of the search's starts.")] = 0,
     as_json: JsonOption = False,
 ) -> None:

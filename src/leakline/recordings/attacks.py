@@ -57,7 +57,7 @@ def attack_for(name: str, lab: RecordedLab, settings: Mapping[str, Any], **commo
     return _built(name, settings)
 
 
-def inversion(lab: RecordedLab, settings: Mapping[str, Any], most_images: int = 16, seed: int = 0) -> GradientInversion:
+def inversion(lab: RecordedLab, settings: Mapping[str, Any], most_images: int = 64, seed: int = 0) -> GradientInversion:
     """Gradient inversion of the lab's rounds and clients, from mid grey.
 
     ``settings``: of the engine (see `SETTINGS`) or of the attack. Without a variant it is "grad+bn", and for small

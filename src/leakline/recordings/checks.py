@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from leakline.messages import Round
+from leakline.recordings.altered import Bins, altered_findings, bins_in, jump
 from leakline.recordings.bounds import bound_finding, steps_of, unclipped_share
 from leakline.recordings.claims import Claimed
 from leakline.recordings.findings import Finding
@@ -30,8 +32,15 @@ def check_recording(recording: Recording, claimed: Claimed | None = None) -> lis
     moved: set[str] = set()
     rounds, clients = 0, set[str]()
     layout = recording.layout()
+    bins: list[Bins] = []
+    jumps: dict[int, float] = {}
+    before: Round | None = None
     for round_ in recording.rounds():
         rounds += 1
+        bins += bins_in(round_.index, round_.sent)
+        if before is not None and before.index + 1 == round_.index and "result_unknown" not in before.facts:
+            jumps |= {round_.index: far} if (far := jump(before.result, round_.sent)) else {}
+        before = round_
         clients |= {u.client for u in round_.updates}
         bound, bad = claim.bound(round_.facts), ""
         for update in round_.updates:
@@ -56,6 +65,7 @@ def check_recording(recording: Recording, claimed: Claimed | None = None) -> lis
         statistics_finding(layout, moved, claim),
         *figures_findings(recording.records()),
         influence_finding(noises),
+        *altered_findings(bins, jumps),
     ]
     if claim.adaptive:
         bounds = {r["round"]: b for r in recording.records() if (b := claim.bound(r["facts"])) is not None}
