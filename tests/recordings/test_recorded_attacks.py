@@ -32,6 +32,7 @@ from leakline.recordings.inputs import Inputs, inputs_of
 from leakline.recordings.lab import FromOne, Target, lab_over
 from leakline.recordings.recorder import Recorder
 from leakline.recordings.recording import Recording
+from leakline.recordings.records import Known, known_from, labelled
 
 SHAPE = (1, 8, 8)
 PLAN = Plan(epochs=1, batch=4, learning_rate=0.1)
@@ -350,3 +351,105 @@ def test_inputs_that_cannot_be(given, said):
 def test_means_must_fit_the_channels(tmp_path):
     with pytest.raises(LeaklineError, match="3 means for images of 1 channels"):
         lab_over(recorded(tmp_path), replace(TARGET, inputs=Inputs((0.5,) * 3, (0.5,) * 3)))
+
+
+# --- attacks on what is known beside a recording -----------------------------------------------------------------
+
+
+def digits(first: int, count: int) -> Data:
+    from sklearn.datasets import load_digits
+
+    pixels, y = load_digits(return_X_y=True)
+    rows = slice(first, first + count)
+    x = torch.tensor(pixels[rows] / 16, dtype=torch.float32).reshape(-1, *SHAPE)
+    return Data(x, torch.tensor(y[rows], dtype=torch.int64))
+
+
+LOCAL = Plan(epochs=1, batch=0, learning_rate=0.1)
+
+
+def of_clients(path: Path, *clients: Client, rounds: int = 1, plan: Plan = LOCAL) -> Recording:
+    fed = Federation(Task(clients, None, None, tuple("0123456789")), build, plan, rounds=rounds)
+    recorder = Recorder(path, plan={"epochs": plan.epochs, "batch": plan.batch, "learning_rate": plan.learning_rate})
+    recorder.open(fed.wire)
+    for one in federate(fed):
+        recorder.write(one)
+    return Recording(path)
+
+
+def test_known_members_are_told_from_others_by_an_overfitted_model(tmp_path):
+    """40 digits, learnt by heart: their losses are below those of 40 others nearly everywhere."""
+    plan = Plan(epochs=10, batch=8, learning_rate=0.5)
+    recording = of_clients(tmp_path, Client("a", digits(0, 20)), Client("b", digits(20, 20)), rounds=8, plan=plan)
+    known = Known(digits(0, 40), digits(900, 40))
+    lab = lab_over(recording, Target(build, SHAPE, Plan()), known=known)
+    readings = attack_recording(lab, attack_for("loss-threshold", lab, {}), "loss-threshold")
+    auc = next(r for r in readings if r.measure == "auc")
+    assert auc.value > 0.7
+    assert auc.chance == 0.5
+    twice = lab_over(recording, Target(build, SHAPE, Plan()), known=Known(digits(900, 40), digits(940, 40)))
+    (null,) = (
+        r
+        for r in attack_recording(twice, attack_for("loss-threshold", twice, {}), "loss-threshold")
+        if r.measure == "auc"
+    )
+    assert null.low < 0.5 < null.high  # nobody was a member; the interval is for 95 %
+    assert len({line["attack"] for line in recording.run.attacks()}) == 2
+
+
+def test_a_clients_case_mix_is_guessed_and_scored_where_it_is_known(tmp_path):
+    """A client of zeros and ones alone, from the last layer of one step."""
+    some = digits(0, 400)
+    mine = some.take(np.flatnonzero(some.labels() <= 1)[:30])
+    recording = of_clients(tmp_path, Client("a", mine), Client("b", digits(400, 30)))
+    public = digits(600, 400)
+
+    def attacked_with(known: Known) -> list[Reading]:
+        lab = lab_over(recording, Target(build, SHAPE, LOCAL), clients=["a"], known=known)
+        return attack_recording(lab, attack_for("label-inference", lab, {}), "label-inference")
+
+    guess = {r.about["class"]: r for r in attacked_with(Known(public=public))}
+    true = np.bincount(mine.labels(), minlength=10) / len(mine)
+    assert sum(r.value for r in guess.values()) == pytest.approx(1, abs=0.02)
+    assert guess["0"].value + guess["1"].value > 0.85
+    assert all(
+        r.low <= true[int(name)] + 0.5 / 30 and true[int(name)] - 0.5 / 30 <= r.high for name, r in guess.items()
+    )
+    assert guess["5"].chance == pytest.approx(0.1, abs=0.03)
+    scored = attacked_with(Known(public=public, labels={"a": mine.y}))
+    assert next(r for r in scored if r.measure == "shares-right").value > 0.85
+    with pytest.raises(DataError, match="30 examples, and 2 labels are given"):
+        attacked_with(Known(public=public, labels={"a": mine.y[:2]}))
+
+
+def test_what_such_attacks_lack_is_said_with_the_option_to_give(tmp_path):
+    lab = lab_over(
+        of_clients(tmp_path, Client("a", digits(0, 10)), Client("b", digits(9, 9))), Target(build, SHAPE, LOCAL)
+    )
+    for name, option in (("loss-threshold", "--members"), ("label-inference", "--public")):
+        with pytest.raises(StackError, match=option):
+            attack_recording(lab, attack_for(name, lab, {}), name)
+
+
+def test_records_are_read_as_the_network_takes_them_and_wrong_ones_refused(tmp_path):
+    x = np.random.default_rng(0).uniform(size=(6, 1, 8, 8)).astype(np.float32)
+    np.savez(tmp_path / "r.npz", x=x * 2 - 1, y=np.arange(6))
+    found = labelled(tmp_path / "r.npz", Inputs((0.5,), (0.5,), "given"))
+    np.testing.assert_allclose(found.x.numpy(), x, atol=1e-6)
+    for arrays, said in (
+        ({"x": x}, "no x and y"),
+        ({"x": x, "y": np.zeros(5, int)}, r"y int64 of shape \(5,\)"),
+        ({"x": x[:, 0], "y": np.arange(6)}, "x is float32"),
+        ({"x": x, "y": -np.arange(6)}, "count from 0"),
+        ({"x": x * np.nan, "y": np.arange(6)}, "finite"),
+        ({"x": x[:0], "y": np.arange(0)}, "of shape"),
+    ):
+        np.savez(tmp_path / "bad.npz", **arrays)
+        with pytest.raises(DataError, match=said):
+            labelled(tmp_path / "bad.npz", Inputs())
+    with pytest.raises(LeaklineError, match="held against each other"):
+        known_from(tmp_path / "r.npz", None, None, None, Inputs())
+    np.savez(tmp_path / "labels.npz", a=np.zeros((2, 2), int))
+    with pytest.raises(DataError, match="a is int64"):
+        known_from(None, None, None, tmp_path / "labels.npz", Inputs())
+    assert known_from(None, None, tmp_path / "r.npz", None, Inputs()).classes == tuple("012345")

@@ -32,7 +32,17 @@ def attack(
     std: Annotated[str, typer.Option(help="Of the same: 0.5,0.5,0.5.")] = "",
     span: Annotated[str, typer.Option("--range", help="Or where inputs lie, if not in [0, 1]: --range=-1,1.")] = "",
     public: Annotated[
-        Path | None, typer.Option(help="Or an .npz file of public images as the network takes them: their range.")
+        Path | None,
+        typer.Option(
+            help="Or an .npz file of public images as the network takes them (x; y their labels): their range."
+        ),
+    ] = None,
+    members: Annotated[
+        Path | None, typer.Option(help="For loss-threshold: an .npz file of records (x, y) that were trained on.")
+    ] = None,
+    others: Annotated[Path | None, typer.Option(help="For the same: records that were not.")] = None,
+    labels: Annotated[
+        Path | None, typer.Option(help="For label-inference: each client's labels under its name, to score against.")
     ] = None,
     sets: Annotated[list[str], typer.Option("-s", "--set", help="key=value: a setting of the attack.")] = [],  # noqa: B006
     most_images: Annotated[int, typer.Option(help="Refuse clients with more images: memory grows with them.")] = 64,
@@ -46,16 +56,18 @@ def attack(
     from leakline.recordings.inputs import inputs_of
     from leakline.recordings.lab import Target, lab_over
     from leakline.recordings.recording import Recording
+    from leakline.recordings.records import known_from
     from leakline.text import clean
 
     torch.set_num_threads(1)
     recording = Recording(directory)
     try:
-        plan = known_plan(recording, {"learning_rate": learning_rate, "batch": batch, "epochs": epochs})
-        inputs = inputs_of(*(_numbers(text) for text in (mean, std, span)), public)
+        plan = known_plan(recording, {"learning_rate": learning_rate, "batch": batch, "epochs": epochs}, use)
+        inputs = inputs_of(_numbers(mean), _numbers(std), _numbers(span), public)
+        known = known_from(members, others, public, labels, inputs)
         lab = lab_over(
             recording, Target(imported(model), _shape(shape), plan, inputs), rounds=rounds, clients=clients,
-            truth=None if truth is None else load_truth(truth), says=lambda text: err.print(clean(text)),
+            truth=None if truth is None else load_truth(truth), known=known, says=lambda text: err.print(clean(text)),
         )  # fmt: skip
         chosen = attack_for(use, lab, _pairs(sets), most_images=most_images, seed=seed)
         readings = attack_recording(lab, chosen, use)

@@ -80,7 +80,7 @@ def altered_findings(bins: Sequence[Bins], jumps: Mapping[int, float]) -> list[F
         first, rounds = bins[0], sorted({found.round for found in bins})
         text = (
             f"{first.parallel} of {first.rows} rows of {first.layer} measure directions that others measure too, at "
-            f"other thresholds ({rounds_in_words(rounds)}): such a layer sorts images into bins and hands them to the server"
+            f"other thresholds ({rounds_in_words(rounds)}): such a layer sorts images into bins, for the server to read"
         )
         numbers = {"rows": float(first.parallel), "of": float(first.rows)}
         findings.append(Finding("altered model", "leaks", text, numbers, tuple(rounds)))

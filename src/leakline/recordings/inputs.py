@@ -48,7 +48,7 @@ class Inputs:
     @classmethod
     def of_public(cls, path: Path) -> Inputs:
         """The range, channel by channel, of public images *as the network takes them*: every array [N, C, H, W]."""
-        tables = list(read_npz(path, npz_names(path)).values())
+        tables = list(read_npz(path, [name for name in npz_names(path) if name != "y"]).values())  # y holds labels
         for values in tables:
             if values.ndim != 4 or values.dtype.kind not in "fu" or not len(values):
                 raise DataError(f"{values.dtype} of shape {values.shape}", path.name, "inputs are N, C, H, W")
@@ -68,6 +68,10 @@ class Inputs:
         high = [(1 - m) / s for m, s in zip(self.mean, self.std, strict=True)]
         span = ", ".join(dict.fromkeys(f"[{a:.4g}, {b:.4g}]" for a, b in zip(low, high, strict=True)))
         return f"inputs in {span} ({self.source})"
+
+    def pictures(self, inputs: Tensor) -> Tensor:
+        """Inputs of the network as pictures in [0, 1]."""
+        return inputs * torch.tensor(self.std).view(1, -1, 1, 1) + torch.tensor(self.mean).view(1, -1, 1, 1)
 
     def check(self, channels: int) -> None:
         """Refuse as many means as there are no channels."""
