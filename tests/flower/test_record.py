@@ -18,7 +18,7 @@ import leakline.flower as flower  # noqa: E402
 import tiny  # noqa: E402
 from leakline.bench.training import Plan  # noqa: E402
 from leakline.defences import GlobalDP  # noqa: E402
-from leakline.errors import StoreError  # noqa: E402
+from leakline.errors import StackError, StoreError  # noqa: E402
 from leakline.recordings.recording import Recording  # noqa: E402
 from leakline.study.files import read_json, write_json  # noqa: E402
 
@@ -260,3 +260,30 @@ def tiny_noise() -> Any:
     from leakline.defences import PercentileGaussian
 
     return PercentileGaussian(0.5)
+
+
+def test_strategies_of_flowers_old_api_are_refused_in_words():
+    from flwr.server.strategy import FedAvg as Old
+
+    for wrap in (lambda s: flower.record(s, to="r"), lambda s: flower.as_strategy([], s)):
+        with pytest.raises(
+            StackError, match=r"FedAvg is a strategy of Flower's old API.*\n.*\n.*serverapp.strategy.FedAvg"
+        ):
+            wrap(Old())
+        with pytest.raises(StackError, match="object has no configure_train"):
+            wrap(object())
+
+
+def test_reasons_of_dropped_clients_hold_no_escape_codes_and_no_addresses(tmp_path):
+    def train_badly(client: str, weights: Any, index: int) -> Any:
+        if client == "b":
+            raise RuntimeError("\x1b[31mno \x1b[1mmemory\x1b[0m for <Thing object at 0x7f3a91c0d2e0>\nmore")
+        return train(client, weights, index)
+
+    grid = flowerlike.Here(flowerlike.client_app(train_badly))
+    initial = flowerlike.record(start())
+    flower.record(FedAvg(), to=tmp_path / "r").start(grid=grid, initial_arrays=initial, num_rounds=1)
+    (dropped,) = Recording(tmp_path / "r").round(1).dropped
+    assert "no memory for <Thing object>" in dropped.reason
+    assert "0x" not in dropped.reason
+    assert "[31m" not in dropped.reason
