@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import tiny
 from leakline.errors import LeaklineError
 from leakline.federation import federate
-from leakline.recordings.recording import Recorder
+from leakline.recordings.recorder import Recorder
 from leakline.results import read
 from leakline.runtimes.local import LocalTransport
 from leakline.study.files import read_json, read_lines, write_json

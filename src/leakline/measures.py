@@ -95,6 +95,8 @@ MEASURES: dict[str, Measure] = {
         _leak("found-out", "How often one person's trait was guessed right, over repeats."),
         _leak("shares-right", "Share of a client's examples that the guessed class shares put into the right class; "
               "1 is exact, chance is what the public shares say.", quoted=1),
+        Measure("share", "A client's share of one class as an attack guesses it, where nobody knows the truth.",
+                0.0, 1.0, "lower", shown_as="share"),
         _leak("counts-right", "Share of clients of whom every class's count is guessed to the example."),
         _leak("shares-held", "Share of clients whose true class shares lie within the attack's own interval.",
               quoted=2),

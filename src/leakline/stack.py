@@ -11,6 +11,7 @@ Each method takes a `Turn` for each defence (`turns`), as the hook of the same n
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -98,6 +99,23 @@ class Stack:
         for defence in self.defences:
             whole = whole.then(defence.treatment)
         return whole
+
+    def stated(self, clients: float) -> dict[str, float | str]:
+        """What rounds of so many clients can be held against: see `Defence.stated`; {} where several act on updates.
+
+        One that clips and noises at the clients is known by its treatment.
+        """
+        publishing = [defence.stated(clients) for defence in self.using("admit", "publish").defences]
+        treatment = self.treatment
+        if len(publishing) == 1 and not treatment.updates and not treatment.unknown:
+            return {**publishing[0], "clip_at": "server", "noise_at": "server"} if publishing[0] else {}
+        acts = treatment.updates
+        if publishing or treatment.unknown or len(acts) != 1 or acts[0].scale != 1.0 or not acts[0].buffers:
+            return {}
+        clip, noise = acts[0].clip, acts[0].noise
+        if callable(noise) or math.isinf(clip):
+            return {}
+        return {"clip": clip, "noise_multiplier": noise / clip, "clip_at": "client", "noise_at": "client"}
 
     def sends(self, notes: Mapping[str, float]) -> int:
         """At most how many updates a client sends for an order with these notes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -12,7 +13,9 @@ import torch
 import tiny
 from leakline.federation import federate
 from leakline.readings import Reading
-from leakline.recordings.recording import Recorder, Recording
+from leakline.recordings.claims import Claimed
+from leakline.recordings.recorder import Recorder
+from leakline.recordings.recording import Recording
 from leakline.study.files import read_json, read_lines, write_json, write_lines
 
 
@@ -35,7 +38,7 @@ def test_audit_says_what_the_rounds_show(leakline, recorded):
     assert code == 3
     assert "contradict" in err
     found = json.loads(out)
-    assert found["claimed"] == {"clip": 1, "noise_multiplier": 1}
+    assert found["claimed"] == {"clip": 1, "noise_multiplier": 1, "clip_at": "server", "noise_at": "server"}
     assert {f["check"]: f["verdict"] for f in found["findings"]}["noise"] == "broken"
     assert json.loads((recorded / "findings.json").read_text()) == found
 
@@ -125,3 +128,31 @@ def test_hostile_text_of_a_recording_stays_text(leakline, recorded):
     assert "<img src=x" not in page
     assert "\x1b" not in page
     assert torch.is_tensor(Recording(recorded).round(0).sent.vector)
+
+
+def test_help_names_everything_that_may_be_claimed(leakline):
+    shown = re.sub(r"\s+", " ", leakline("audit", "--help")[1])
+    for field in dataclasses.fields(Claimed):
+        assert f"--{field.name.replace('_', '-')}" in shown or field.name == "by"
+
+
+def test_what_the_recording_claims_is_audited_shown_and_reported(leakline, tmp_path):
+    fed = tiny.federation(model=tiny.image_net, task=tiny.task(shape=tiny.IMAGE))
+    said = {"clip": 0.5, "noise_multiplier": 1.0, "weighting": "examples", "by": "Somebody's <b>wrapper"}
+    recorder = Recorder(tmp_path / "said", claimed=said)
+    recorder.open(fed.wire)
+    for one in federate(fed):
+        recorder.write(one)
+    assert leakline("report", "said")[0] == 0
+    page = (tmp_path / "said" / "report.html").read_text()
+    assert "Claims looked at: clip 0.5, noise_multiplier 1.0" in page
+    assert "&lt;b&gt;wrapper" in page
+    code, out, err = leakline("audit", "said")
+    assert code == 3
+    assert "contradict" in err
+    assert "noise_multiplier 1.0" in re.sub(r"\s+", " ", out)
+    code, out, _ = leakline(
+        "audit", "said", "--noise-multiplier", "0", "--clip-at", "client", "--clip", "1e6", "--json"
+    )
+    assert code == 0
+    assert json.loads(out)["claimed"]["clip"] == 1e6

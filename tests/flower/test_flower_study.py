@@ -7,6 +7,7 @@ import json
 import logging
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,8 @@ from leakline.flower.transport.drive import _trained_elsewhere, _with_nodes
 from leakline.flower.transport.serving import RECORD, serve
 from leakline.flower.transport.shares import write_shares
 from leakline.flower.transport.submit import Asked
+from leakline.flower.transport.versions import versions
+from leakline.flower.transport.wire import head_of, record
 from leakline.study.carded import card_of
 from leakline.study.run import run_study
 from leakline.study.store import Store
@@ -217,9 +220,68 @@ def test_sites_may_lack_classes_or_order_them_otherwise(tmp_path):
 
 
 def test_what_was_not_trained_on_flower_is_not_trained_here(tmp_path):
-    record = {"cells": [{"run": "x", "error": "its node burned"}], "error": ""}
-    outcome = next(run_study(Asked(STUDY).study(), tmp_path, opens=_trained_elsewhere(record)))
+    study = Asked(STUDY).study()
+    record = {"cells": [{"run": "x", "error": ""}], "error": ""}
+    outcome = next(run_study(study, tmp_path, opens=_trained_elsewhere(record, study)))
     assert outcome.error == "it was not trained on Flower"
+
+
+def saying(node: Node, said: Any) -> Node:
+    """The node, with these versions at its introduction."""
+    app = node.app
+
+    def other(message: Any, context: Context) -> Any:
+        reply = app(message, context)
+        if message.metadata.message_type == "query":
+            reply.content = record({**head_of(reply.content), "versions": said})
+        return reply
+
+    node.app = other
+    return node
+
+
+@pytest.mark.parametrize("said", [{"leakline": "0.0.1\x1b[31m"}, {}, None, [1], "1.0"])
+def test_a_node_of_another_version_is_refused_by_name_before_training(said, tmp_path):
+    nodes = own_nodes(STUDY, tmp_path / "n")
+    saying(nodes[1], said)
+    kept, grid = serving(STUDY, nodes, tmp_path / "out")
+    error = kept["cells"][0]["error"]
+    assert error.startswith("1 nodes run another leakline than the server's")
+    assert "client-2: " in error
+    assert "\x1b" not in error
+    assert all(node.heads == ["query"] for node in grid.nodes.values())
+
+
+def test_a_node_of_another_torch_is_named_and_trains(tmp_path, caplog):
+    nodes = own_nodes(STUDY, tmp_path / "n")
+    saying(nodes[0], {**versions(), "torch": "1.0"})
+    with caplog.at_level(logging.WARNING, logger="leakline"):
+        kept, _ = serving(STUDY, nodes, tmp_path / "out")
+    assert kept["cells"][0]["error"] == ""
+    assert "another version than the server's at client-1: torch 1.0" in caplog.text
+
+
+TWO = STUDY + '[defences]\nnone = []\nglobal-dp = [{ use = "global-dp", noise_multiplier = 1.0, clip = 0.5 }]\n'
+
+
+@pytest.mark.parametrize("kind", ["a missing node", "two nodes of one name", "data that do not fit"])
+def test_a_refused_start_shows_its_reason(kind, tmp_path):
+    """As `leakline run --on flower` goes on with what the server's app wrote down, for every cell of the study."""
+    nodes = own_nodes(TWO, tmp_path / "n")
+    if kind == "a missing node":
+        nodes, reason = nodes[:2], "2 of 3 clients have a node; missing: client-3"
+    elif kind == "two nodes of one name":
+        nodes[2].context.node_config["client"], reason = "client-2", "two nodes"
+    else:
+        change(tmp_path / "n" / "client-2", **MISFITS["classes"][0])
+        reason = MISFITS["classes"][1]
+    record, _ = serving(TWO, nodes, tmp_path / "out")
+    study = Asked(TWO).study()
+    outcomes = list(run_study(study, tmp_path / "out", opens=_trained_elsewhere(record, study)))
+    assert len(outcomes) == 2
+    for outcome in outcomes:
+        assert reason in str(outcome.error)
+        assert str(tmp_path) not in str(outcome.error)
 
 
 def test_cells_with_different_data_cannot_be_split_into_one_share_each(tmp_path):

@@ -11,7 +11,6 @@ import torch
 
 flowerlike = pytest.importorskip("flowerlike", reason="needs leakline[flower]")
 
-from flwr.app import ArrayRecord  # noqa: E402
 from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, FedAdam, FedAvg, FedMedian  # noqa: E402
 from torch import nn  # noqa: E402
 
@@ -103,7 +102,7 @@ def test_a_strategy_with_a_start_of_its_own_is_recorded_too(tmp_path):
     assert "configure_train" not in vars(own)  # left as it was
 
 
-def test_arrays_beside_the_models_are_passed_on_and_an_app_without_weights_is_refused(tmp_path):
+def test_arrays_beside_the_models_are_passed_on(tmp_path):
     def more(client: str, reply: Any) -> Any:
         reply.content["control"] = flowerlike.record({"c": np.zeros(2, np.float32)})
         return reply
@@ -118,8 +117,6 @@ def test_arrays_beside_the_models_are_passed_on_and_an_app_without_weights_is_re
 
     run(flower.record(First(), to=tmp_path / "r"), rounds=1, fault=more)
     assert len(Recording(tmp_path / "r").round(1).updates) == 3
-    with pytest.raises(StackError, match="no arrays of floating-point numbers"):
-        run(flower.record(FedAvg(), to=tmp_path / "s"), initial={"tree": np.zeros(4, np.uint8)})
 
 
 def test_only_what_is_asked_for_is_kept(tmp_path):
@@ -162,21 +159,71 @@ def test_bad_replies_are_noted_and_passed_on(tmp_path):
     ]
 
 
-def test_another_run_does_not_write_into_a_recording(tmp_path):
-    run(flower.record(FedAvg(), to=tmp_path / "r"), rounds=1)
-    manifest = tmp_path / "r" / "recording.json"
-    write_json(manifest, {**read_json(manifest), "run": "6"})
-    with pytest.raises(StoreError, match="another run"):
-        run(flower.record(FedAvg(), to=tmp_path / "r"), rounds=1)
+def plain() -> dict[str, np.ndarray]:
+    return {k: v.numpy() for k, v in run(FedAvg()).arrays.items()}
 
 
-def test_a_full_disk_ends_the_recording_and_not_the_training(tmp_path, caplog):
-    (tmp_path / "r").mkdir()
-    (tmp_path / "r" / "kept").write_text("in the way")
+def occupied(to: Any) -> None:
+    """An earlier run of the same app left its recording there."""
+    run(flower.record(FedAvg(), to=to), rounds=1)
+    write_json(to / "recording.json", {**read_json(to / "recording.json"), "run": "6"})
+
+
+HINDRANCES = {
+    "another run's recording": (occupied, "there is a recording of another run already"),
+    "a file in the place of the folder": (lambda to: to.write_text("x"), "File exists"),
+    "a folder that cannot be made": (lambda to: to.parent.joinpath("r").symlink_to("/proc/none"), "is a link"),
+    "a file in the place of kept": (lambda to: (to.mkdir(), (to / "kept").write_text("x")), "round 1 was not recorded"),
+    "a damaged manifest": (lambda to: (to.mkdir(), (to / "recording.json").write_text("{")), "cannot be read"),
+}
+
+
+@pytest.mark.parametrize("name", HINDRANCES)
+def test_what_hinders_a_recording_is_said_and_the_app_goes_on(name, tmp_path, caplog):
+    hinder, said = HINDRANCES[name]
+    hinder(tmp_path / "r")
     with caplog.at_level(logging.WARNING, logger="leakline"):
-        result = run(flower.record(FedAvg(), to=tmp_path / "r"), rounds=1)
-    assert isinstance(result.arrays, ArrayRecord)
-    assert "round 1 was not recorded" in caplog.text
+        result = run(flower.record(FedAvg(), to=tmp_path / "r"))
+    for key, array in plain().items():
+        np.testing.assert_array_equal(array, result.arrays[key].numpy())
+    assert said in caplog.text
+
+
+@pytest.mark.parametrize("name", HINDRANCES)
+def test_the_same_at_a_client(name, tmp_path, caplog):
+    hinder, said = HINDRANCES[name]
+    (tmp_path / "clients").mkdir()
+    if name == "another run's recording":
+        run(FedAvg(), rounds=1, mods=[flower.record_mod(to=tmp_path / "clients", name=lambda c: "r")])
+        path = tmp_path / "clients" / "r" / "recording.json"
+        write_json(path, {**read_json(path), "run": "6"})
+    else:
+        hinder(tmp_path / "clients" / "r")
+    with caplog.at_level(logging.WARNING, logger="leakline"):
+        result = run(FedAvg(), mods=[flower.record_mod(to=tmp_path / "clients", name=lambda c: "r")])
+    for key, array in plain().items():
+        np.testing.assert_array_equal(array, result.arrays[key].numpy())
+    assert said.replace("round 1", "a round") in caplog.text
+
+
+def test_an_app_without_weights_runs_and_is_not_recorded(tmp_path, caplog):
+    class Trees(FedAvg):
+        def aggregate_train(self, server_round: int, replies: Any) -> Any:
+            return next(iter(replies)).content["arrays"], None
+
+    with caplog.at_level(logging.WARNING, logger="leakline"):
+        result = run(flower.record(Trees(), to=tmp_path / "s"), initial={"tree": np.zeros(4, np.uint8)})
+    assert result.arrays["tree"].numpy().shape == (4,)
+    assert caplog.text.count("nothing is recorded from here on") == 1
+    assert "no arrays of floating-point numbers" in caplog.text
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_round_that_is_too_large_is_said_aloud_once(tmp_path, caplog):
+    with caplog.at_level(logging.WARNING, logger="leakline"):
+        run(flower.record(FedAvg(), to=tmp_path / "r", most_mb=0.0001), rounds=3)
+    assert caplog.text.count("is not kept, only its figures: it needs") == 1
+    assert [r["left_out"] for r in Recording(tmp_path / "r").records()] == ["more than 0.0001 MB"] * 3
 
 
 @pytest.mark.parametrize(
@@ -213,3 +260,30 @@ def tiny_noise() -> Any:
     from leakline.defences import PercentileGaussian
 
     return PercentileGaussian(0.5)
+
+
+def test_strategies_of_flowers_old_api_are_refused_in_words():
+    from flwr.server.strategy import FedAvg as Old
+
+    for wrap in (lambda s: flower.record(s, to="r"), lambda s: flower.as_strategy([], s)):
+        with pytest.raises(
+            StackError, match=r"FedAvg is a strategy of Flower's old API.*\n.*\n.*serverapp.strategy.FedAvg"
+        ):
+            wrap(Old())
+        with pytest.raises(StackError, match="object has no configure_train"):
+            wrap(object())
+
+
+def test_reasons_of_dropped_clients_hold_no_escape_codes_and_no_addresses(tmp_path):
+    def train_badly(client: str, weights: Any, index: int) -> Any:
+        if client == "b":
+            raise RuntimeError("\x1b[31mno \x1b[1mmemory\x1b[0m for <Thing object at 0x7f3a91c0d2e0>\nmore")
+        return train(client, weights, index)
+
+    grid = flowerlike.Here(flowerlike.client_app(train_badly))
+    initial = flowerlike.record(start())
+    flower.record(FedAvg(), to=tmp_path / "r").start(grid=grid, initial_arrays=initial, num_rounds=1)
+    (dropped,) = Recording(tmp_path / "r").round(1).dropped
+    assert "no memory for <Thing object>" in dropped.reason
+    assert "0x" not in dropped.reason
+    assert "[31m" not in dropped.reason

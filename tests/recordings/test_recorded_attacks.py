@@ -28,8 +28,11 @@ from leakline.recordings.attacks import (
     known_plan,
     load_truth,
 )
+from leakline.recordings.inputs import Inputs, inputs_of
 from leakline.recordings.lab import FromOne, Target, lab_over
-from leakline.recordings.recording import Recorder, Recording
+from leakline.recordings.recorder import Recorder
+from leakline.recordings.recording import Recording
+from leakline.recordings.records import Known, known_from, labelled
 
 SHAPE = (1, 8, 8)
 PLAN = Plan(epochs=1, batch=4, learning_rate=0.1)
@@ -278,3 +281,175 @@ def test_the_command(leakline, tmp_path):
     ):
         code, _, err = call(*words)
         assert (code, said in err) == (2, True), err
+
+
+# --- what inputs look like ---------------------------------------------------------------------------------------
+
+
+def normalised(path: Path) -> Recording:
+    """An app that feeds its network (x - 0.5) / 0.5, as most tutorials do."""
+    data = images(2)
+    task = Task((Client("a", Data(data.x * 2 - 1, data.y)),), None, None, tuple("0123456789"))
+    fed = Federation(task, build, PLAN, rounds=1)
+    recorder = Recorder(path)
+    recorder.open(fed.wire)
+    for one in federate(fed):
+        recorder.write(one)
+    return Recording(path)
+
+
+def test_pictures_of_a_network_with_normalised_inputs_are_found_once_it_is_known(tmp_path):
+    recording, truth = normalised(tmp_path), {"a": images(2).x}
+
+    def psnr(inputs: Inputs) -> Reading:
+        lab = lab_over(recording, replace(TARGET, inputs=inputs), truth=truth)
+        readings = attack_recording(lab, inversion(lab, {"iterations": 250}))
+        return next(r for r in readings if r.measure == "psnr")
+
+    blind, told = psnr(Inputs()), psnr(Inputs.spanning([-1.0], [1.0]))
+    assert told.value > 40
+    assert blind.value < 25
+    assert "inputs in [-1, 1] (given)" in told.note
+    assert "inputs in [0, 1] (assumed)" in blind.note
+    assert len({line["attack"] for line in recording.run.attacks()}) == 2  # two attacks, not one and its repetition
+
+
+def test_ways_to_say_what_inputs_look_like(tmp_path):
+    assert inputs_of([0.5], [0.5], None, None) == Inputs((0.5,), (0.5,), "given")
+    assert inputs_of(None, None, [-1, 1], None) == inputs_of([0.5], [0.5], None, None)
+    x = np.random.default_rng(0).uniform(size=(50, 3, 8, 8)).astype(np.float32)
+    x[0], x[1] = 0, 1
+    mean, std = np.array([0.49, 0.48, 0.45]), np.array([0.2, 0.25, 0.3])
+    public = (x - mean[:, None, None]) / std[:, None, None]
+    np.savez(tmp_path / "public.npz", a=public[:25].astype(np.float32), b=public[25:].astype(np.float32))
+    found = inputs_of(None, None, None, tmp_path / "public.npz")
+    np.testing.assert_allclose(found.mean, mean, atol=1e-6)
+    np.testing.assert_allclose(found.std, std, atol=1e-6)
+    assert "public images" in str(found)
+    model = found.before(nn.Identity())
+    np.testing.assert_allclose(model(torch.tensor(x)).numpy(), public, atol=1e-5)
+    assert inputs_of(None, None, None, None).plain
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (([0.5], None, None, None), "a mean and a std are needed"),
+        (([0.5], [0.5, 0.5], None, None), "as many of each"),
+        (([0.5], [0.0], None, None), "std not 0"),
+        (([0.5], [float("nan")], None, None), "finite"),
+        (([0.5], [0.5], [-1, 1], None), "say the same thing"),
+        ((None, None, [1], None), "two ends"),
+        ((None, None, [1, -1], None), "from a lower to a higher"),
+    ],
+)
+def test_inputs_that_cannot_be(given, said):
+    with pytest.raises((LeaklineError, ValueError), match=said):
+        inputs_of(*given)
+
+
+def test_means_must_fit_the_channels(tmp_path):
+    with pytest.raises(LeaklineError, match="3 means for images of 1 channels"):
+        lab_over(recorded(tmp_path), replace(TARGET, inputs=Inputs((0.5,) * 3, (0.5,) * 3)))
+
+
+# --- attacks on what is known beside a recording -----------------------------------------------------------------
+
+
+def digits(first: int, count: int) -> Data:
+    from sklearn.datasets import load_digits
+
+    pixels, y = load_digits(return_X_y=True)
+    rows = slice(first, first + count)
+    x = torch.tensor(pixels[rows] / 16, dtype=torch.float32).reshape(-1, *SHAPE)
+    return Data(x, torch.tensor(y[rows], dtype=torch.int64))
+
+
+LOCAL = Plan(epochs=1, batch=0, learning_rate=0.1)
+
+
+def of_clients(path: Path, *clients: Client, rounds: int = 1, plan: Plan = LOCAL) -> Recording:
+    fed = Federation(Task(clients, None, None, tuple("0123456789")), build, plan, rounds=rounds)
+    recorder = Recorder(path, plan={"epochs": plan.epochs, "batch": plan.batch, "learning_rate": plan.learning_rate})
+    recorder.open(fed.wire)
+    for one in federate(fed):
+        recorder.write(one)
+    return Recording(path)
+
+
+def test_known_members_are_told_from_others_by_an_overfitted_model(tmp_path):
+    """40 digits, learnt by heart: their losses are below those of 40 others nearly everywhere."""
+    plan = Plan(epochs=10, batch=8, learning_rate=0.5)
+    recording = of_clients(tmp_path, Client("a", digits(0, 20)), Client("b", digits(20, 20)), rounds=8, plan=plan)
+    known = Known(digits(0, 40), digits(900, 40))
+    lab = lab_over(recording, Target(build, SHAPE, Plan()), known=known)
+    readings = attack_recording(lab, attack_for("loss-threshold", lab, {}), "loss-threshold")
+    auc = next(r for r in readings if r.measure == "auc")
+    assert auc.value > 0.7
+    assert auc.chance == 0.5
+    twice = lab_over(recording, Target(build, SHAPE, Plan()), known=Known(digits(900, 40), digits(940, 40)))
+    (null,) = (
+        r
+        for r in attack_recording(twice, attack_for("loss-threshold", twice, {}), "loss-threshold")
+        if r.measure == "auc"
+    )
+    assert null.low < 0.5 < null.high  # nobody was a member; the interval is for 95 %
+    assert len({line["attack"] for line in recording.run.attacks()}) == 2
+
+
+def test_a_clients_case_mix_is_guessed_and_scored_where_it_is_known(tmp_path):
+    """A client of zeros and ones alone, from the last layer of one step."""
+    some = digits(0, 400)
+    mine = some.take(np.flatnonzero(some.labels() <= 1)[:30])
+    recording = of_clients(tmp_path, Client("a", mine), Client("b", digits(400, 30)))
+    public = digits(600, 400)
+
+    def attacked_with(known: Known) -> list[Reading]:
+        lab = lab_over(recording, Target(build, SHAPE, LOCAL), clients=["a"], known=known)
+        return attack_recording(lab, attack_for("label-inference", lab, {}), "label-inference")
+
+    guess = {r.about["class"]: r for r in attacked_with(Known(public=public))}
+    true = np.bincount(mine.labels(), minlength=10) / len(mine)
+    assert sum(r.value for r in guess.values()) == pytest.approx(1, abs=0.02)
+    assert guess["0"].value + guess["1"].value > 0.85
+    assert all(
+        r.low <= true[int(name)] + 0.5 / 30 and true[int(name)] - 0.5 / 30 <= r.high for name, r in guess.items()
+    )
+    assert guess["5"].chance == pytest.approx(0.1, abs=0.03)
+    scored = attacked_with(Known(public=public, labels={"a": mine.y}))
+    assert next(r for r in scored if r.measure == "shares-right").value > 0.85
+    with pytest.raises(DataError, match="30 examples, and 2 labels are given"):
+        attacked_with(Known(public=public, labels={"a": mine.y[:2]}))
+
+
+def test_what_such_attacks_lack_is_said_with_the_option_to_give(tmp_path):
+    lab = lab_over(
+        of_clients(tmp_path, Client("a", digits(0, 10)), Client("b", digits(9, 9))), Target(build, SHAPE, LOCAL)
+    )
+    for name, option in (("loss-threshold", "--members"), ("label-inference", "--public")):
+        with pytest.raises(StackError, match=option):
+            attack_recording(lab, attack_for(name, lab, {}), name)
+
+
+def test_records_are_read_as_the_network_takes_them_and_wrong_ones_refused(tmp_path):
+    x = np.random.default_rng(0).uniform(size=(6, 1, 8, 8)).astype(np.float32)
+    np.savez(tmp_path / "r.npz", x=x * 2 - 1, y=np.arange(6))
+    found = labelled(tmp_path / "r.npz", Inputs((0.5,), (0.5,), "given"))
+    np.testing.assert_allclose(found.x.numpy(), x, atol=1e-6)
+    for arrays, said in (
+        ({"x": x}, "no x and y"),
+        ({"x": x, "y": np.zeros(5, int)}, r"y int64 of shape \(5,\)"),
+        ({"x": x[:, 0], "y": np.arange(6)}, "x is float32"),
+        ({"x": x, "y": -np.arange(6)}, "count from 0"),
+        ({"x": x * np.nan, "y": np.arange(6)}, "finite"),
+        ({"x": x[:0], "y": np.arange(0)}, "of shape"),
+    ):
+        np.savez(tmp_path / "bad.npz", **arrays)
+        with pytest.raises(DataError, match=said):
+            labelled(tmp_path / "bad.npz", Inputs())
+    with pytest.raises(LeaklineError, match="held against each other"):
+        known_from(tmp_path / "r.npz", None, None, None, Inputs())
+    np.savez(tmp_path / "labels.npz", a=np.zeros((2, 2), int))
+    with pytest.raises(DataError, match="a is int64"):
+        known_from(None, None, None, tmp_path / "labels.npz", Inputs())
+    assert known_from(None, None, tmp_path / "r.npz", None, Inputs()).classes == tuple("012345")

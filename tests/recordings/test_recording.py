@@ -15,7 +15,8 @@ from leakline.errors import StoreError
 from leakline.federation import federate, keep_all
 from leakline.messages import Round, Update
 from leakline.recordings import is_recording
-from leakline.recordings.recording import Recorder, Recording
+from leakline.recordings.recorder import Recorder
+from leakline.recordings.recording import Recording
 from leakline.study.files import read_json, read_lines, write_json
 from leakline.study.store import Store
 from leakline.study.train import train_run

@@ -36,11 +36,15 @@ class Simulated:
 
 @dataclass(frozen=True)
 class CaseMix:
-    """What the examiner knows: how many examples of each class a client holds, and the public shares."""
+    """What the examiner knows: how many examples of each class a client holds, and the public shares.
+
+    ``counts`` is None where nobody knows (of a recording): then the guess itself is all there is.
+    """
 
     client: str
     index: int
-    counts: np.ndarray
+    examples: int
+    counts: np.ndarray | None
     public: np.ndarray
     classes: tuple[str, ...]
 
@@ -130,9 +134,10 @@ class LabelInference(Attack):
                     sent, federation.bench, federation.objective.per_example_loss, (sent,),
                     federation.plan_of(name), (sent,), (parts,),
                 )  # fmt: skip
-                hints = simulations.of(sent, index, sum(u.examples for u in parts), federation.plan_of(name))
-                counts = np.bincount(federation.clients[name].train.labels(), minlength=classes)
-                yield Challenge(view, hints, CaseMix(name, index, counts, known, federation.task.classes))
+                examples, held = sum(u.examples for u in parts), federation.clients[name].train
+                hints = simulations.of(sent, index, examples, federation.plan_of(name))
+                counts = None if held.y.is_meta else np.bincount(held.labels(), minlength=classes)
+                yield Challenge(view, hints, CaseMix(name, index, examples, counts, known, federation.task.classes))
 
     # the attacker's half
 
@@ -149,19 +154,25 @@ class LabelInference(Attack):
         """How near the shares are (1 is exact), whether all counts are, and whether the interval holds the truth.
 
         Chance is what the public shares say of a client. Means are over clients: rounds of one client come first.
+        Where the truth is not known there is the guess, class by class, with its interval.
         """
         judged: dict[str, list[dict[str, float]]] = {}
-        readings = []
+        readings: list[Reading] = []
         for guess, secret in zip(guesses, secrets, strict=True):
-            figures = _figures(guess, secret)
+            if secret.counts is None:
+                readings += _guessed(guess, secret)
+                continue
+            figures = _figures(guess, secret, secret.counts)
             judged.setdefault(secret.client, []).append(figures)
             readings.append(
                 Reading(
                     "shares-right", figures["right"], n=int(secret.counts.sum()), round=secret.index,
                     client=secret.client, chance=figures["blind"], about={"chosen": guess.rule},
-                    note=_words(guess, secret),
+                    note=_words(guess, secret, secret.counts),
                 )
             )  # fmt: skip
+        if not judged:
+            return readings
         names = next(iter(judged.values()))[0]
         over = {name: [float(np.mean([f[name] for f in rounds])) for rounds in judged.values()] for name in names}
         count, mean, blind = len(judged), mean_interval(over["right"]), float(np.mean(over["blind"]))
@@ -266,22 +277,35 @@ def _apart(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.abs(a - b).sum() / 2)
 
 
-def _figures(guess: Shares, secret: CaseMix) -> dict[str, float]:
+def _guessed(guess: Shares, secret: CaseMix) -> list[Reading]:
+    """The guess of one client, class by class."""
+    note = f"by its own word within {guess.reach:.3f}, all classes together; chance is the public share"
+    return [
+        Reading(
+            "share", float(share), max(0.0, float(share) - guess.reach), min(1.0, float(share) + guess.reach),
+            secret.examples, round=secret.index, client=secret.client, chance=float(public), about={"class": name},
+            note=note,
+        )
+        for name, share, public in zip(secret.classes, guess.shares, secret.public, strict=True)
+    ]  # fmt: skip
+
+
+def _figures(guess: Shares, secret: CaseMix, truth: np.ndarray) -> dict[str, float]:
     """How one guess, and a blind one, did."""
-    examples = int(secret.counts.sum())
-    true, counts = secret.counts / examples, counts_of(guess.shares, examples)
+    examples = int(truth.sum())
+    true, counts = truth / examples, counts_of(guess.shares, examples)
     return {
         "right": 1 - _apart(counts / examples, true),
         "blind": 1 - _apart(secret.public, true),
-        "exact": float((counts == secret.counts).all()),
-        "lucky": float((counts_of(secret.public, examples) == secret.counts).all()),
+        "exact": float((counts == truth).all()),
+        "lucky": float((counts_of(secret.public, examples) == truth).all()),
         # Shares are whole numbers of examples: half of one is rounding.
         "held": float(np.abs(guess.shares - true).max() <= guess.reach + 0.5 / examples),
     }
 
 
-def _words(guess: Shares, secret: CaseMix) -> str:
-    true = secret.counts / secret.counts.sum()
+def _words(guess: Shares, secret: CaseMix, truth: np.ndarray) -> str:
+    true = truth / truth.sum()
     each = [f"{name} {g:.3f} (truly {t:.3f})" for name, g, t in zip(secret.classes, guess.shares, true, strict=True)]
     return f"{', '.join(each[:6])}{', ...' if len(each) > 6 else ''}; each within {guess.reach:.3f} by its own word"
 

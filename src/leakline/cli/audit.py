@@ -21,7 +21,7 @@ from leakline.recordings import is_recording
 
 if TYPE_CHECKING:
     from leakline.cards import Card
-    from leakline.recordings.checks import Finding
+    from leakline.recordings.findings import Finding
 
 Seat = Literal["promised", "server", "client"]
 
@@ -49,9 +49,12 @@ def audit(
 ) -> None:
     """Play the audit game against a defence or every finished cell of a study; never trains.
 
-    A defence's own settings follow as options: leakline audit ldp-sgd --epsilon 4. Of a recording (a federation that
-    leakline did not train) the rounds are looked at, and held against what is claimed of them: leakline audit DIR
-    --clip 1 --noise-multiplier 1 [--clip-at client] [--weighting even].
+    A defence's own settings follow as options: leakline audit ldp-sgd --epsilon 4.
+
+    Of a recording (a federation that leakline did not train) every round is looked at, and held against what is
+    claimed: leakline audit DIR --clip 1 --noise-multiplier 1. What the recorded strategy says of itself is known; these
+    say otherwise, or more: --clip C, --noise-multiplier Z, --clip-at server|client, --noise-at server|client,
+    --weighting even|examples, --clients N; for a bound that follows a quantile --quantile Q, --rate R, --bits-noise S.
     """
     if is_recording(Path(target)):
         _recording(Path(target), _settings(context.args), as_json)
@@ -151,34 +154,37 @@ def _study(
 
 def _recording(directory: Path, settings: Mapping[str, Any], as_json: bool) -> None:
     """Look at recorded rounds, hold them against what is claimed, and keep what was found for the report."""
-    from leakline.recordings.checks import Claimed, check_recording
+    from leakline.recordings.checks import check_recording
+    from leakline.recordings.claims import Claimed
     from leakline.recordings.recording import Recording
     from leakline.report.page.recording import FINDINGS
     from leakline.study.files import write_atomically
 
-    claims = [field.name for field in dataclasses.fields(Claimed)]
+    claims = [field.name for field in dataclasses.fields(Claimed) if field.name != "by"]
     for key in settings:
         if key not in claims:
             known = ", ".join(f"--{name.replace('_', '-')}" for name in claims)
             raise LeaklineError(
                 f"unknown option --{key.replace('_', '-')}", fix=f"of a recording one may claim {known}"
             )
+    recording = Recording(directory)
     try:
-        findings = check_recording(Recording(directory), Claimed(**settings))
+        claim = dataclasses.replace(recording.claimed(), **settings)
+        findings = check_recording(recording, claim)
     except (TypeError, ValueError) as error:
         raise LeaklineError(str(error), "audit") from error
-    kept = {"claimed": dict(settings), "findings": [finding.as_dict() for finding in findings]}
+    kept = {"claimed": claim.as_dict(), "findings": [finding.as_dict() for finding in findings]}
     write_atomically(directory / FINDINGS, json.dumps(kept, indent=1).encode())
     if as_json:
         out.print_json(json.dumps(kept))
     else:
-        _show(findings, directory)
+        _show(findings, directory, claim.as_dict())
     if any(finding.verdict == "broken" for finding in findings):
         err.print("the recorded rounds contradict what is claimed")
         raise typer.Exit(3)
 
 
-def _show(findings: list[Finding], directory: Path) -> None:
+def _show(findings: list[Finding], directory: Path, claimed: Mapping[str, Any]) -> None:
     from rich.table import Table
 
     from leakline.text import clean
@@ -191,4 +197,6 @@ def _show(findings: list[Finding], directory: Path) -> None:
         style = {"broken": "bold red", "leaks": "red"}.get(finding.verdict)
         table.add_row(finding.check, finding.verdict, clean(finding.text), style=style)
     out.rule(f"recorded federation {directory.absolute().name}", align="left")
+    said = ", ".join(f"{key} {value}" for key, value in claimed.items()) or "nothing"
+    out.print(clean(f"held against what is claimed: {said}"), highlight=False, markup=False)
     out.print(table)

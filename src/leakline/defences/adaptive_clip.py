@@ -58,6 +58,15 @@ class AdaptiveClip(GlobalDP):
         """The bound follows a count of clients."""
         return "all"
 
+    def stated(self, clients: float) -> Mapping[str, float]:
+        """The first bound, the updates' share of the noise, and how the bound moves."""
+        if self.reading == "paper":
+            return {}
+        bits = self._bits_std(clients)
+        more = {"quantile": self.quantile, "rate": self.rate, "bits_noise": bits if self.noise_multiplier else 0.0}
+        covered = super().stated(clients)
+        return {**covered, "noise_multiplier": split_budget(self.noise_multiplier, bits), **more} if covered else {}
+
     def admit(self, updates: Iterator[Update], turn: Turn) -> Iterator[Update]:
         """Clip each update to the current bound and count who fitted."""
         if self.reading == "paper":

@@ -175,6 +175,14 @@ class Defence:
         silent = {"batches", "gradient", "release"}.isdisjoint(self.hooks)
         return Treatment() if silent else Treatment(unknown=(type(self).__name__,))
 
+    def stated(self, clients: float) -> Mapping[str, float]:
+        """What rounds of so many clients can be held against, if noise for a mean of clipped updates is what it adds.
+
+        ``clip`` and ``noise_multiplier``, and for a bound that moves ``quantile``, ``rate`` and ``bits_noise``: words
+        of `leakline audit RECORDING`. Empty: nothing that rounds could contradict.
+        """
+        return {}
+
     def sends(self, notes: Mapping[str, float]) -> int:
         """At most how many updates a client sends for an order with these notes."""
         return 1

@@ -58,6 +58,10 @@ class GlobalDP(Defence):
         """Each update is clipped by itself, and the noise has a public size."""
         return "each"
 
+    def stated(self, clients: float) -> Mapping[str, float]:
+        """Clip and noise multiplier, where they cover all that travels."""
+        return {"clip": self.clip, "noise_multiplier": self.noise_multiplier} if self.buffers == "covered" else {}
+
     def divided(self, cohort: Sequence[Receipt], turn: Turn) -> float:
         """The n of a round; an empty one under "actual" has the noise of a single client."""
         return self.divisor(turn) if self.denominator == "expected" else float(max(1, len(cohort)))

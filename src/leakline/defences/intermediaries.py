@@ -88,6 +88,10 @@ class Intermediaries(GlobalDP):
         if self.bound not in ("fixed", "median"):
             raise ValueError(f'bound must be "fixed" or "median": {self.bound!r}')
 
+    def stated(self, clients: float) -> Mapping[str, float]:
+        """Nothing: its noise is for sub-clients, and a client counts for several."""
+        return {}
+
     def check(self, federation: Terms) -> None:
         """Refuse more parts than a client has images for."""
         parts = self._first(federation.expected(), federation.wire.size)

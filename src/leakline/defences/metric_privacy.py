@@ -65,6 +65,13 @@ class MetricPrivacy(GlobalDP):
         """A measured distance is one of all updates."""
         return "all" if self.distance == "measured" else "each"
 
+    def stated(self, clients: float) -> Mapping[str, float]:
+        """Global DP's of the multiplier z / distance, where the distance is a public constant."""
+        covered = super().stated(clients)
+        if self.distance == "measured" or not covered:
+            return {}
+        return {**covered, "noise_multiplier": self.noise_multiplier / self.distance}
+
     def check(self, federation: Terms) -> None:
         """Refuse clients that hold the same examples: nothing but chance would lie between them."""
         held = {client.train.fingerprint() for client in federation.task.clients}

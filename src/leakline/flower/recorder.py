@@ -3,14 +3,16 @@
     strategy = leakline.flower.record(FedAvg(), to="recording")
     app = ClientApp(mods=[leakline.flower.record_mod(to="recording")])
 
-Neither changes what the app does: replies and models pass as they are, also bad ones, which are noted as dropped.
+Neither changes what the app does: replies and models pass as they are, also bad ones, which are noted as dropped; and
+whatever goes wrong with a recording ends the recording, in words, and not the app.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -20,12 +22,14 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
 from leakline.bench.training import Plan
-from leakline.errors import LeaklineError
 from leakline.flower.wrap.around import Around
 from leakline.flower.wrap.bridge import EXAMPLES, Bridge, finite_figures, model_arrays, node_name
+from leakline.flower.wrap.stated import bound_now, stated
 from leakline.messages import Dropped, Round, Update
 from leakline.names import printable
-from leakline.recordings.recording import Recorder
+from leakline.recordings.published import UNREAD
+from leakline.recordings.recorder import Recorder
+from leakline.recordings.writing import last_round
 from leakline.runtimes.client import reason_of
 from leakline.weights import Weights
 
@@ -62,34 +66,52 @@ class Recorded(Around):
         self.bridge: Bridge | None = None
         self.sent: Weights | None = None
         self.asked: list[int] = []
+        self.facts: dict[str, float] = {}
+        self.over = False
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Take down what is sent."""
+        """Take down what is sent, and in the first round what the strategy says of itself."""
+        self.facts = dict(bound_now(self.strategy))  # Flower moves the bound while it aggregates
         messages = list(super().configure_train(server_round, arrays, config, grid))
-        self.asked = [message.metadata.dst_node_id for message in messages]
-        if messages:
-            arrays = model_arrays(messages[0].content) if messages[0].content.array_records else arrays
-            if self.bridge is None:
-                self.bridge = Bridge.of(arrays, self.buffers)
-                self.recorder.run = str(messages[0].metadata.run_id)
-                self.recorder.open(self.bridge.layout, self.bridge.left_out)
-            self.sent = self.bridge.weights(arrays)
+        self.asked, self.sent = [message.metadata.dst_node_id for message in messages], None
+        if messages and not self.over:
+            with _harmless("nothing is recorded from here on"):
+                self.over = True
+                self._take_down(messages, arrays)
+                self.over = False
         return messages
+
+    def _take_down(self, messages: list[Message], arrays: ArrayRecord) -> None:
+        arrays = model_arrays(messages[0].content) if messages[0].content.array_records else arrays
+        if self.bridge is None:
+            self.bridge = Bridge.of(arrays, self.buffers)
+            self.recorder.run = str(messages[0].metadata.run_id)
+            self.recorder.claimed = stated(self.strategy, len(messages))
+            self.recorder.open(self.bridge.layout, self.bridge.left_out)
+        self.sent = self.bridge.weights(arrays)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Take down what came back, and what the strategy made of it."""
         held = list(replies)
-        updates, dropped = self._read(held)  # before the strategy sees them: some write into what they are given
+        answers: tuple[tuple[Update, ...], tuple[Dropped, ...]] | None = None
+        with _harmless(f"round {server_round} was not recorded"):
+            answers = self._read(held)  # before the strategy sees them: some write into what they are given
         arrays, metrics = super().aggregate_train(server_round, held)
-        if self.bridge is not None and self.sent is not None:
-            result = self.sent if arrays is None else self.bridge.weights(arrays)
-            cohort = tuple(u.client for u in updates)
-            figures = finite_figures(metrics)
-            _keep(self.recorder, Round(server_round, self.sent, updates, cohort, dropped, result, {}, figures))
+        if answers is not None and self.bridge is not None and self.sent is not None:
+            updates, dropped = answers
+            with _harmless(f"round {server_round} was not recorded"):
+                result = self.sent if arrays is None else self.bridge.weights(arrays)
+                facts = {**getattr(self.strategy, "facts", {}), **self.facts}
+                if unread := sum(not r.has_error() for r in held) - len(updates):
+                    facts[UNREAD] = float(unread)
+                cohort, figures = tuple(u.client for u in updates), finite_figures(metrics)
+                self.recorder.write(
+                    Round(server_round, self.sent, updates, cohort, dropped, result, facts, figures)
+                )  # fmt: skip
         return arrays, metrics
 
     def _read(self, replies: list[Message]) -> tuple[tuple[Update, ...], tuple[Dropped, ...]]:
@@ -128,18 +150,17 @@ def record_mod(
     def mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         if message.metadata.message_type.partition(".")[0] != MessageType.TRAIN:
             return call_next(message, context)
-        arrays, index = model_arrays(message.content), round_of(message)
-        bridge = Bridge.of(arrays, stays)
-        sent = bridge.weights(arrays)
+        before: tuple[Bridge, Weights] | None = None
+        with _harmless("a round is not recorded"):
+            bridge = Bridge.of(model_arrays(message.content), stays)
+            before = bridge, bridge.weights(model_arrays(message.content))
         reply = call_next(message, context)
-        client = node_name(context.node_id) if name is None else name(context)
-        recorder = _recorder(Path(to) / client, asked, None, most_mb, plan, "client")
-        recorder.run = str(message.metadata.run_id)
-        answer = read_reply(bridge, reply, sent, EXAMPLES, client)
-        updates, dropped = ((answer,), ()) if isinstance(answer, Update) else ((), (answer,))
-        line = len(recorder_lines(recorder)) + 1 if index is None else index
-        recorder.open(bridge.layout, bridge.left_out)
-        _keep(recorder, Round(line, sent, updates, tuple(u.client for u in updates), dropped, sent), result=False)
+        if before is not None:
+            with _harmless("a round was not recorded"):
+                client = node_name(context.node_id) if name is None else name(context)
+                recorder = _recorder(Path(to) / client, asked, None, most_mb, plan, "client")
+                recorder.run = str(message.metadata.run_id)
+                _write_one(recorder, *before, reply, client, round_of(message))
         return reply
 
     return mod
@@ -165,18 +186,25 @@ def round_of(message: Message) -> int | None:
     return None
 
 
-def recorder_lines(recorder: Recorder) -> list[str]:
-    """The rounds written so far."""
-    path = recorder.to / "rounds.jsonl"
-    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+def _write_one(
+    recorder: Recorder, bridge: Bridge, sent: Weights, reply: Message, client: str, index: int | None
+) -> None:
+    """What one client was sent and answers, as a round of its own."""
+    recorder.open(bridge.layout, bridge.left_out)
+    answer = read_reply(bridge, reply, sent, EXAMPLES, client)
+    updates, dropped = ((answer,), ()) if isinstance(answer, Update) else ((), (answer,))
+    line = max(1, last_round(recorder.to / "rounds.jsonl") + 1) if index is None else index
+    cohort = tuple(update.client for update in updates)
+    recorder.write(Round(line, sent, updates, cohort, dropped, sent), result=False)
 
 
-def _keep(recorder: Recorder, round_: Round, *, result: bool = True) -> None:
-    """Write a round; a full disk must not end somebody's training, so it ends the recording and says so."""
+@contextlib.contextmanager
+def _harmless(what: str) -> Iterator[None]:
+    """Whatever goes wrong here is said, and does not end somebody's training."""
     try:
-        recorder.write(round_, result=result)
-    except (OSError, LeaklineError) as error:
-        logging.getLogger("leakline").warning("round %s was not recorded: %s", round_.index, error)
+        yield
+    except Exception as error:
+        logging.getLogger("leakline").warning("%s: %s", what, error)
 
 
 def _recorder(

@@ -19,6 +19,7 @@ from leakline.data.guard import npz_names, read_npz
 from leakline.errors import DataError, LeaklineError, StackError, StudyError
 from leakline.foreign import Unfit, fetch
 from leakline.models import FACTORY
+from leakline.privacy import Seat
 from leakline.readings import Reading
 from leakline.recordings.lab import ELSEWHERE, RecordedLab
 from leakline.recordings.recording import Recording
@@ -26,6 +27,11 @@ from leakline.study.build import Mistakes, build
 from leakline.study.describe import describe, key_of
 from leakline.study.lab import examine
 
+HELD = {
+    "loss-threshold": "give --members and --others: records that were trained on, and records that were not",
+    "label-inference": "give --public FILE.npz with x and y: public examples of every class",
+}
+"""What some attacks need beside a recording."""
 NEEDED = ("learning_rate", "batch", "epochs")
 """What an inversion must know of the local plan."""
 SMALL = 16
@@ -37,11 +43,11 @@ FOR_SMALL: dict[str, Any] = {
 """Plain distance over pixels, for small images where no variant was asked for."""
 
 
-def known_plan(recording: Recording, given: Mapping[str, Any]) -> Plan:
-    """The local plan from what was recorded and what the attacker adds; an error where too little is known."""
+def known_plan(recording: Recording, given: Mapping[str, Any], use: str = "gradient-inversion") -> Plan:
+    """The local plan from what was recorded and what the attacker adds; an error where the attack needs more."""
     known = {**recording.known, **{k: v for k, v in given.items() if v is not None}}
     missing = [name for name in NEEDED if name not in known]
-    if missing:
+    if missing and not (use in MENU and MENU[use].seat is Seat.PUBLIC):  # who sees models alone simulates nobody
         options = ", ".join(f"--{name.replace('_', '-')}" for name in missing)
         raise LeaklineError(
             f"the recording does not say the {', '.join(missing)} of local training", recording.path.name,
@@ -54,10 +60,11 @@ def attack_for(name: str, lab: RecordedLab, settings: Mapping[str, Any], **commo
     """An attack of the menu with settings by name; ``common``: most_images and seed of an inversion."""
     if MENU.get(name) is GradientInversion:
         return inversion(lab, settings, **common)
-    return _built(name, settings)
+    by_number = isinstance(getattr(MENU.get(name), "rounds", None), tuple)  # some have a number of rounds instead
+    return _built(name, {"rounds": lab.rounds, **settings} if by_number else settings)
 
 
-def inversion(lab: RecordedLab, settings: Mapping[str, Any], most_images: int = 16, seed: int = 0) -> GradientInversion:
+def inversion(lab: RecordedLab, settings: Mapping[str, Any], most_images: int = 64, seed: int = 0) -> GradientInversion:
     """Gradient inversion of the lab's rounds and clients, from mid grey.
 
     ``settings``: of the engine (see `SETTINGS`) or of the attack. Without a variant it is "grad+bn", and for small
@@ -90,16 +97,23 @@ def attack_recording(lab: RecordedLab, attack: Attack, name: str = "gradient-inv
     """Let an attack meet a recording; readings (attacks.jsonl) and pictures (media/) stay with it."""
     federation, run = lab.federation, lab.recording.run
     known = [client.name for client in federation.task.clients if not client.train.x.is_meta]
-    about = {"attack": attack, "plan": federation.plan, "shape": federation.task.shape, "known": known}
+    about: dict[str, Any] = {"attack": attack, "plan": federation.plan, "shape": federation.task.shape, "known": known}
+    if prints := lab.known.prints:
+        about["records"] = prints
+    if not lab.inputs.plain:
+        about["inputs"] = (lab.inputs.mean, lab.inputs.std)
     key = f"{name}-{key_of(describe(about))[:8]}"
     try:
-        readings = [replace(reading, by=name) for reading in examine(attack, replace(lab, attack=key))]
+        readings = [
+            replace(reading, by=name, note="; ".join(text for text in (reading.note, str(lab.inputs)) if text))
+            for reading in examine(attack, replace(lab, attack=key))
+        ]
     except (StackError, StudyError) as error:
         # Mending what other attacks complain of leads to the next thing that a recording does not hold.
-        fix = error.fix if isinstance(attack, GradientInversion) else ELSEWHERE
+        fix = error.fix if isinstance(attack, GradientInversion) else HELD.get(name, ELSEWHERE)
         raise _refusal(name, error.what, fix) from error
     if not readings:
-        raise _refusal(name, "nothing that was recorded answers what it asks", ELSEWHERE)
+        raise _refusal(name, "nothing that was recorded answers what it asks", HELD.get(name, ELSEWHERE))
     with run.locked("attacks"):
         if key not in run.met():
             run.add_attack(key, readings)

@@ -1,25 +1,22 @@
-"""The format of recordings in small pieces: names of files, layouts, lines that anybody may have written."""
+"""The format of recordings in small pieces: names of files, and lines that anybody may have written. No torch."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from leakline.bench.training import Plan
 from leakline.errors import StoreError
 from leakline.names import is_safe
-from leakline.study.files import write_atomically
-from leakline.study.tensors import pack_sealed
-from leakline.weights import Entry, Layout, Weights
 
 FORMAT, VERSION = "leakline-recording", 1
 SENT, RESULT = "sent", "result"
-PLAN = tuple(f.name for f in dataclasses.fields(Plan))
-"""What a plan may say; whoever records says what an attacker in that seat would know."""
+PLAN = (
+    "epochs", "batch", "learning_rate", "optimiser", "momentum", "weight_decay", "decay_every", "decay", "proximal",
+    "drop_last", "max_steps",
+)  # fmt: skip
+"""What a plan may say, the fields of `leakline.bench.training.Plan`: what an attacker in the recorder's seat knows."""
 RESTORE = "restore the file, or record the federation again"
 
 
@@ -35,29 +32,9 @@ def file_name(client: str, part: int = 0) -> str:
     return client if part == 0 else f"{client}.part-{part}"
 
 
-def save_weights(path: Path, weights: Weights) -> None:
-    """Weights as a file, with their layout."""
-    layout = json.dumps([[e.name, list(e.shape), e.buffer] for e in weights.layout.entries])
-    write_atomically(path, pack_sealed({"weights": weights.vector.contiguous()}, {"layout": layout}))
-
-
-def layout_of(entries: Any, path: Path) -> Layout:
-    """A layout as it was written, or an error that names the file."""
-    try:
-        return Layout(tuple(Entry(str(n), tuple(_size(v) for v in shape), bool(b)) for n, shape, b in entries))
-    except (TypeError, ValueError) as error:
-        raise StoreError(f"{path.name}: its layout is damaged", path.parent.name, RESTORE) from error
-
-
 def is_size(value: Any) -> bool:
     """Whether a value is a whole number from 0 on."""
     return type(value) is int and value >= 0
-
-
-def _size(value: Any) -> int:
-    if not is_size(value):
-        raise ValueError(f"not a size: {value!r}")
-    return int(value)
 
 
 def cleaned(line: Mapping[str, Any]) -> dict[str, Any]:
@@ -71,7 +48,8 @@ def cleaned(line: Mapping[str, Any]) -> dict[str, Any]:
         plain = value.items() if isinstance(value, dict) else ()
         return {str(k): float(v) for k, v in plain if isinstance(v, int | float) and not isinstance(v, bool)}
 
-    kept = [n for n in listed("kept") if isinstance(n, str) and is_safe(n.partition(".part-")[0]) and "/" not in n]
+    stems = [name.removesuffix(".safetensors") for name in listed("kept") if isinstance(name, str)]
+    kept = [stem for stem in stems if is_safe(stem.partition(".part-")[0]) and "/" not in stem]
     return {
         "round": line["round"],
         "cohort": [str(name) for name in listed("cohort")],

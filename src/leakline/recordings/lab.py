@@ -19,10 +19,13 @@ from leakline.bench.training import Plan
 from leakline.data.base import Client, Data, Task
 from leakline.errors import DataError, StackError
 from leakline.federation import Federation, keep_none
-from leakline.messages import Keep, Memory, Update
+from leakline.messages import Dropped, Keep, Memory, Order, Update
 from leakline.privacy import Claim, NoClaim
 from leakline.randomness import Stream
+from leakline.recordings.inputs import Inputs
 from leakline.recordings.recording import Recording
+from leakline.recordings.records import NOTHING, Known
+from leakline.runtimes.local import LocalTransport
 from leakline.study.lab import Says, unsaid
 from leakline.weights import Layout, Weights
 
@@ -31,11 +34,12 @@ ELSEWHERE = "run it in a study, on a federation that leakline trains"
 
 @dataclass(frozen=True)
 class Target:
-    """What the attacker brings: the architecture, the shape of an image, the local plan."""
+    """What the attacker brings: the architecture, the shape of an image, the local plan, what inputs look like."""
 
     build: Callable[[], nn.Module]
     shape: tuple[int, ...]
     plan: Plan
+    inputs: Inputs = Inputs()
 
     def model(self) -> nn.Module:
         """A fresh model."""
@@ -44,19 +48,22 @@ class Target:
             raise StackError(
                 f"the model is a {type(model).__name__}", "--model", "name a function or class that builds it"
             )
-        return model
+        return self.inputs.before(model)
 
 
 @dataclass(frozen=True)
 class RecordedLab:
     """`leakline.attacks.Lab` over some rounds of a recording.
 
-    ``attack`` is the name under which an attack's own files stand.
+    ``attack`` is the name under which an attack's own files stand; ``inputs``: what pictures go through on their way;
+    ``known``: records that the attacker holds.
     """
 
     federation: Federation
     recording: Recording
     rounds: tuple[int, ...]
+    inputs: Inputs = Inputs()
+    known: Known = NOTHING
     workers: int = 0
     says: Says = unsaid
     attack: str = "unnamed"
@@ -105,8 +112,17 @@ class RecordedLab:
         clients: Sequence[str] = (),
         memories: dict[str, Memory] | None = None,
     ) -> tuple[Update, ...]:
-        """Refused: there is nobody to answer."""
-        _refuse("clients that answer chosen weights")
+        """Clients that the attacker makes itself answer here; refused for the recorded ones, who do not answer."""
+        if federation is None or any(client.train.x.is_meta for client in federation.task.clients):
+            _refuse("clients that answer chosen weights")
+        names = clients or [client.name for client in federation.task.clients]
+        index = self.federation.rounds + number
+        with LocalTransport(federation, self.workers, {} if memories is None else memories) as transport:
+            answers = list(transport.exchange([Order(name, index, weights, {}) for name in names]))
+        for answer in answers:
+            if isinstance(answer, Dropped):
+                raise StackError(f"a simulated client fails: {answer.reason}", "leakline attack", "check the plan")
+        return tuple(answer for answer in answers if isinstance(answer, Update))
 
     def variant(self, federation: Federation, keep: Keep = keep_none) -> RecordedLab:
         """Refused: nothing can be trained."""
@@ -115,16 +131,18 @@ class RecordedLab:
 
 @dataclass(frozen=True)
 class Remote(Data):
-    """A client's examples from afar: how many, of what shape; the images where they are given, never the labels.
+    """A client's examples from afar: how many, of what shape; images and labels where they are given.
 
     What is not known is a tensor without storage: it has a shape, and no value can be read from it.
     """
 
     @classmethod
-    def of(cls, examples: int, shape: Sequence[int], images: Tensor | None = None) -> Remote:
-        """So many examples, with their images if those are given."""
+    def of(
+        cls, examples: int, shape: Sequence[int], images: Tensor | None = None, labels: Tensor | None = None
+    ) -> Remote:
+        """So many examples, with their images and labels if those are given."""
         x = torch.empty(examples, *shape, device="meta") if images is None else images
-        return cls(x, torch.empty(len(x), dtype=torch.int64, device="meta"))
+        return cls(x, torch.empty(len(x), dtype=torch.int64, device="meta") if labels is None else labels)
 
     def inputs(self, rows: Tensor | slice) -> Tensor:
         """The images, if they were given."""
@@ -134,7 +152,13 @@ class Remote(Data):
         """Refused: examples without labels are no data to work with."""
         _refuse("the clients' data")
 
-    labels = fingerprint = lambda self: _refuse("the clients' data")
+    def labels(self) -> np.ndarray:
+        """The labels, if they were given."""
+        return _refuse("the clients' data") if self.y.is_meta else super().labels()
+
+    def fingerprint(self) -> str:
+        """Refused: what is not known has no hash."""
+        _refuse("the clients' data")
 
 
 class Undisclosed(Federation):
@@ -155,12 +179,14 @@ class FromOne(Plan):
 
 def lab_over(
     recording: Recording, target: Target, *, rounds: Sequence[int] = (), clients: Sequence[str] = (),
-    truth: Mapping[str, Tensor] | None = None, says: Says = unsaid,
+    truth: Mapping[str, Tensor] | None = None, known: Known = NOTHING, says: Says = unsaid,
 ) -> RecordedLab:  # fmt: skip
     """The lab of a recording, or of some of its rounds and clients, if the model is the one that was recorded.
 
-    ``truth``: images by client, for whoever holds them and wants to know how close an attack comes.
+    ``truth``: images by client, for whoever holds them and wants to know how close an attack comes. ``known``: labelled
+    records; where some are known to be members, they are what the lab holds of clients' data.
     """
+    target.inputs.check(target.shape[0])
     _check_model(recording, target)
     rounds, images = tuple(rounds or recording.indices()), dict(truth or {})
     examples: dict[str, int] = {}
@@ -169,10 +195,20 @@ def lab_over(
             if update.client in images:
                 _check_images(images[update.client], target.shape, update)
             examples[update.client] = max(update.examples, examples.get(update.client, 0))
-    people = tuple(Client(name, Remote.of(n, target.shape, images.get(name))) for name, n in examples.items())
+            if update.client in known.labels and len(known.labels[update.client]) != update.examples:
+                count = len(known.labels[update.client])
+                what = f"{update.client} trained on {update.examples} examples, and {count} labels are given"
+                raise DataError(what, "labels", "give each client's labels under its name")
+    people = tuple(
+        Client(name, Remote.of(n, target.shape, images.get(name), known.labels.get(name)))
+        for name, n in examples.items()
+    )
+    if known.members is not None:
+        people = (Client("members", known.members),)
     plan = FromOne(**vars(target.plan)) if recording.engine.startswith("flower") else target.plan
-    federation = Undisclosed(Task(people, None, None, ()), target.model, plan, rounds=max(recording.indices()) + 1)
-    return RecordedLab(federation, recording, rounds, says=says)
+    task = Task(people, known.others, known.public, known.classes)
+    federation = Undisclosed(task, target.model, plan, rounds=max(recording.indices()) + 1)
+    return RecordedLab(federation, recording, rounds, target.inputs, known, says=says)
 
 
 def _check_model(recording: Recording, target: Target) -> None:

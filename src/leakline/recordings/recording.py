@@ -15,21 +15,19 @@ numbers of their engine: Flower counts from 1, leakline from 0. docs/recordings.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from leakline.bench.training import Plan
 from leakline.errors import StoreError
 from leakline.messages import Dropped, Round, Update
 from leakline.names import printable
 from leakline.recordings import is_recording
+from leakline.recordings.claims import Claimed
 from leakline.recordings.format import (
     FORMAT,
     PLAN,
@@ -39,105 +37,29 @@ from leakline.recordings.format import (
     VERSION,
     cleaned,
     file_name,
-    finite,
     folder_name,
     is_size,
     json_or_none,
-    layout_of,
-    save_weights,
     spans,
 )
-from leakline.study.files import append, is_there, make_folder, read_json, write_json
+from leakline.study.files import is_there, read_json
 from leakline.study.store import Run
 from leakline.study.tensors import read_sealed
-from leakline.weights import Layout, Weights
-
-Seat = Literal["server", "client"]
+from leakline.weights import Entry, Layout, Weights
 
 
-@dataclass
-class Recorder:
-    """Writes rounds as they end: those asked for, of the clients asked for, until ``most_mb`` megabytes are full.
+def layout_of(entries: Any, path: Path) -> Layout:
+    """A layout as it was written, or an error that names the file."""
+    try:
+        return Layout(tuple(Entry(str(n), tuple(_size(v) for v in shape), bool(b)) for n, shape, b in entries))
+    except (TypeError, ValueError) as error:
+        raise StoreError(f"{path.name}: its layout is damaged", path.parent.name, RESTORE) from error
 
-    ``rounds`` and ``clients``: None for all. A round is kept whole or not at all; every round has its line. ``run``
-    is the engine's name for the run: a directory holds one run, and going on with the same one is allowed.
-    """
 
-    to: Path
-    rounds: frozenset[int] | None = None
-    clients: frozenset[str] | None = None
-    most_mb: float = 1024.0
-    plan: Mapping[str, Any] = field(default_factory=dict)
-    engine: str = "leakline"
-    seat: Seat = "server"
-    run: str = ""
-
-    def __post_init__(self) -> None:
-        if not self.most_mb > 0:
-            raise ValueError(f"most_mb must be positive: {self.most_mb}")
-        for key in self.plan:
-            if key not in PLAN:
-                raise ValueError(f"a plan has no {key!r}; it may say: {', '.join(PLAN)}")
-        Plan(**self.plan)
-
-    def wants(self, index: int, client: str) -> bool:
-        """Whether this client's update in this round is asked for."""
-        return (self.rounds is None or index in self.rounds) and (self.clients is None or client in self.clients)
-
-    def open(self, layout: Layout, left_out: Iterable[str] = ()) -> None:
-        """Begin a recording, or go on with one of the same run."""
-        path = self.to / "recording.json"
-        if path.exists():
-            there = read_json(path)
-            if self.run and there.get("run") == self.run and layout_of(there.get("layout"), path) == layout:
-                return
-            raise StoreError("there is a recording of another run already", self.to.name, "give another directory")
-        make_folder(self.to)
-        manifest = {
-            "format": FORMAT,
-            "version": VERSION,
-            "engine": self.engine,
-            "seat": self.seat,
-            "run": self.run,
-            "layout": [[e.name, list(e.shape), e.buffer] for e in layout.entries],
-            "left_out": list(left_out),
-            "plan": dict(self.plan),
-            "asked": {
-                "rounds": None if self.rounds is None else sorted(self.rounds),
-                "clients": None if self.clients is None else sorted(self.clients),
-                "most_mb": self.most_mb,
-            },
-        }
-        write_json(path, manifest)
-
-    def write(self, round_: Round, *, result: bool = True) -> None:
-        """Write a round: its files, then its line. ``result``: whether this seat sees what came of it."""
-        kept = [u for u in round_.updates if self.wants(round_.index, u.client)]
-        need = 4 * round_.sent.layout.size * (len(kept) + 1 + result)
-        why = "" if self._held() + need <= self.most_mb * 2**20 else f"more than {self.most_mb:g} MB"
-        names: list[str] = []
-        if kept and not why:
-            Run(self.to).keep(dataclasses.replace(round_, updates=tuple(kept)))
-            names = [SENT, *(file_name(u.client, u.part) for u in kept)]
-            if result:
-                save_weights(self.to / "kept" / folder_name(round_.index) / f"{RESULT}.safetensors", round_.result)
-                names.append(RESULT)
-        line = {
-            "round": round_.index,
-            "cohort": list(round_.cohort),
-            "dropped": [[d.client, d.reason] for d in round_.dropped],
-            "facts": dict(round_.facts),
-            "metrics": dict(round_.metrics),
-            "clients": [
-                {"client": u.client, "part": u.part, "examples": u.examples, "metrics": dict(u.metrics)}
-                for u in round_.updates
-            ],
-            "kept": names,
-        }
-        append(self.to / "rounds.jsonl", [finite({**line, "left_out": why} if why else line)])
-
-    def _held(self) -> int:
-        return sum(path.stat().st_size for path in (self.to / "kept").rglob("*.safetensors"))
+def _size(value: Any) -> int:
+    if not is_size(value):
+        raise ValueError(f"not a size: {value!r}")
+    return int(value)
 
 
 class Recording:
@@ -180,6 +102,16 @@ class Recording:
         if not self.manifest and (self.path / "run.json").is_file():
             plan = read_json(self.path / "run.json").get("federation", {}).get("plan", {})
         return {k: plan[k] for k in PLAN if k in plan} if isinstance(plan, dict) else {}
+
+    def claimed(self) -> Claimed:
+        """What the recorded engine says of itself about clip and noise."""
+        table = self.manifest.get("claimed", {})
+        try:
+            return Claimed(**{**table, "by": printable(table.get("by", ""), 120)})
+        except (AttributeError, TypeError, ValueError) as error:
+            raise self._bad(
+                self.path / "recording.json", f"what it says is claimed cannot be read ({printable(error, 120)})"
+            ) from error
 
     def layout(self) -> Layout:
         """Names, shapes and buffers of what travels."""

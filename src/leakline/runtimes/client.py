@@ -177,7 +177,8 @@ def _evaluate(federation: Federation, bench: Bench, order: Order, memory: Memory
 
 def reason_of(error: BaseException) -> str:
     """Why a client failed, in one line and without paths (they may name patients)."""
-    text = str(error).strip().splitlines()[0] if str(error).strip() else ""
+    plain = re.sub(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[@-_])", "", str(error)).strip()  # colours of a terminal
+    text = re.sub(r" at 0x[0-9a-fA-F]+", "", plain.splitlines()[0]) if plain else ""  # addresses differ from run to run
     text = re.sub(r"'[^']*[\\/][^']*'|\"[^\"]*[\\/][^\"]*\"", "<path>", f"raised {type(error).__name__}: {text}")
     text = re.sub(r"(?:[A-Za-z]:)?[\\/][^\s'\"]+", "<path>", text)
     return printable(re.sub(r"[^\s'\"]+\.(?!\d)\w{1,8}(?=[\s'\",:;)]|$)", "<file>", text), 200)

@@ -48,7 +48,7 @@ def on_simulation(
             record = submit(asked, study.name, link, out, deadline, progress, ["--federation-config", size])
     else:
         record = {"cells": []}
-    return study, _trained_elsewhere(record)
+    return study, _trained_elsewhere(record, study)
 
 
 def on_deployment(
@@ -69,7 +69,7 @@ def on_deployment(
         names = ", ".join(study.every_attack)
         note = f"not attacked ({names}): an attack needs the clients' data, and they are at the nodes"
         study = replace(study.unattacked(), notes=(*study.notes, note))
-    return study, _trained_elsewhere(record)
+    return study, _trained_elsewhere(record, study)
 
 
 def _with_nodes(asked: Asked, position: int, cells: Sequence[Mapping[str, Any]]) -> Cell:
@@ -87,14 +87,20 @@ def _here(cell: Cell) -> bool:
     return not any(isinstance(client.train, Elsewhere) for client in cell.federation().task.clients)
 
 
-def _trained_elsewhere(record: Mapping[str, Any]) -> Opens:
-    """A place that trains nothing: a cell that is not finished by now failed on Flower, for the reason it gave."""
-    reasons = {cell.get("run"): cell["error"] for cell in record["cells"]}
+def _trained_elsewhere(record: Mapping[str, Any], study: Study) -> Opens:
+    """A place that trains nothing: a cell that is not finished by now failed on Flower, for the reason it gave.
+
+    A start that was refused (a node is missing, data do not fit) has no run yet: its cell is known by its position.
+    """
+    errors = [str(entry["error"]) for entry in record["cells"]]
 
     @contextlib.contextmanager
     def opens(federation: Federation, memories: dict[str, Memory]) -> Iterator[Place]:
-        reason = reasons.get(key_of(description(federation))) or record.get("error") or "it was not trained on Flower"
-        raise ClientLost(str(reason))
+        key = key_of(description(federation))
+        mine = (
+            e for e, cell in zip(errors, study.cells, strict=False) if key_of(description(cell.federation())) == key
+        )
+        raise ClientLost(next(mine, "") or str(record.get("error") or "it was not trained on Flower"))
         yield
 
     return opens

@@ -20,6 +20,7 @@ from leakline.federation import Federation
 from leakline.flower.transport.exchange import FlowerTransport
 from leakline.flower.transport.place import FlowerPlace
 from leakline.flower.transport.turns import as_node, inside, study_settings
+from leakline.flower.transport.versions import compare
 from leakline.messages import Memory
 from leakline.runtimes.client import reason_of
 from leakline.study.at_work import at_work
@@ -166,6 +167,7 @@ class Gathering:
         self._names = [client.name for client in base.clients]
         transport = FlowerTransport(self.grid, names=self._names, **self.settings("federation"))
         facts = transport.gather()
+        compare(facts)
         _all_fit(facts)
         simulation = any(fact.get("simulated") for fact in facts.values())
         if dict(shared.values).get("seed") == "each" and not simulation:

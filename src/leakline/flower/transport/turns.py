@@ -21,6 +21,7 @@ from leakline.errors import LeaklineError
 from leakline.federation import Federation
 from leakline.flower.transport.holdings import facts_of, name_of, own_client, simulated, state_folder
 from leakline.flower.transport.shelf import Shelf
+from leakline.flower.transport.versions import versions
 from leakline.flower.transport.wire import NEXT, answer_record, dropped_record, head_of, order_of, record, vector_of
 from leakline.messages import Order, Update
 from leakline.runtimes.client import answer, reason_of
@@ -78,7 +79,7 @@ def _why(error: Exception) -> str:
 
 def _introduce(context: Context, head: Mapping[str, Any], name: str, mine: Mine | None) -> RecordDict:
     """Who this node is and whether its data fit."""
-    facts: dict[str, Any] = {"name": name, "simulated": simulated(context.node_config)}
+    facts: dict[str, Any] = {"name": name, "simulated": simulated(context.node_config), "versions": versions()}
     if name in head["names"]:
         facts["kept"] = _shelf(context, head, name).newest()
         if mine is None and not facts["simulated"]:

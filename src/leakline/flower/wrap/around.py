@@ -10,6 +10,9 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
+from leakline.errors import StackError
+from leakline.names import printable
+
 STEPS = ("configure_train", "aggregate_train", "configure_evaluate", "aggregate_evaluate", "summary")
 
 
@@ -20,6 +23,15 @@ class Around(Strategy):  # type: ignore[misc]
     """
 
     def __init__(self, strategy: Strategy) -> None:
+        missing = [name for name in STEPS if not callable(getattr(strategy, name, None))]
+        if missing:
+            kind = printable(type(strategy).__name__, 60)
+            old = hasattr(strategy, "configure_fit")
+            raise StackError(
+                f"{kind} is a strategy of Flower's old API (configure_fit)" if old else f"{kind} has no {missing[0]}",
+                "leakline.flower",
+                f"use flwr.serverapp.strategy.{kind}, of the Message API" if old else "give a strategy of Flower's",
+            )
         self.strategy = strategy
         # The steps as they are now: `start` puts this wrapper's in their place.
         self.inner = SimpleNamespace(**{name: getattr(strategy, name) for name in STEPS})

@@ -70,7 +70,9 @@ def _findings(recording: Recording) -> tuple[list[dict[str, Any]], str]:
             if isinstance(one, dict)
         ]
         return rows, ", ".join(f"{k} {v}" for k, v in said.items()) or "none"
-    return [one.as_dict() for one in check_recording(recording)], "none"
+    claim = recording.claimed().as_dict()
+    words = ", ".join(f"{k} {v}" for k, v in claim.items())
+    return [finding.as_dict() for finding in check_recording(recording)], words or "none"
 
 
 def _attacks(recording: Recording) -> list[dict[str, str]]:
