@@ -13,6 +13,7 @@ from leakline.leakage.brief import brief
 from leakline.measures import VERDICT, Measure, measure_of, read_measures
 from leakline.privacy import Claim, Guarantee, NoClaim, Unit, account, allowed, replace_one
 from leakline.readings import Reading
+from leakline.utility.baseline import beside, no_better
 
 ASSUMED_SUM = "secure aggregation: the server sees only the sum of a round's updates; no protocol was run or checked"
 OBSERVERS = {
@@ -135,7 +136,8 @@ class Card:
         lines += [("mind", text) for text in _mistaken(self)]
         lines += [("audit", r.note) for r in self.leaks if r.measure == VERDICT and r.value < 1]
         lines += [("attack", text) for text in self._attacks()]
-        lines += [("utility", _shown(r)) for r in self.utility]
+        lines += [("utility", text) for text in _useful(self.utility)]
+        lines += [("mind", f"the model is {text}")] if (text := no_better(self.utility)) else []
         lines += [("dropped", text) for text in self.dropped]
         lines += [("mind", text) for text in self.longer]
         return lines
@@ -259,6 +261,12 @@ def _shown(r: Reading) -> str:
     count = f", n = {r.n}" if r.n is not None else ""
     note = f"; {r.note}" if r.note else ""
     return f"{r.label} {r.value:.3f}{_interval(r)}{count}{note}"
+
+
+def _useful(readings: Sequence[Reading]) -> list[str]:
+    """Utility figures beside what the constant answer gets, which is named once."""
+    texts = beside(readings)
+    return [_shown(r) + (f" ({text})" if text else "") for r, text in zip(readings, texts, strict=True)]
 
 
 def _leak(r: Reading) -> str:

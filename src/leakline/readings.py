@@ -10,7 +10,7 @@ Fact = str | float
 
 BESIDE = frozenset({
     "p", "sd", "iterations", "seconds", "rules", "chosen", "decoys", "pool", "exposed", "labels", "ceiling", "defence",
-    "situation", "releases", "promised", "confidence", "delta", "angle", "ratio_1", "ratio_2", "moved", "seat",
+    "situation", "releases", "promised", "confidence", "delta", "angle", "ratio_1", "ratio_2", "moved", "seat", "blind",
 })  # fmt: skip
 """Keys of ``about`` that were found with the number. All others tell one figure of an attack from another."""
 
@@ -21,8 +21,8 @@ class Reading:
 
     ``measure`` is a word of `leakline.measures`, which knows its meaning and which direction is good. ``about`` says
     what the number is about (the rule, the rate fpr, the unit, the epochs ...) and what was found with it (`BESIDE`:
-    p, sd, iterations, seconds ...). ``chance`` is what blind guessing or no leak would give. ``note`` is a sentence
-    for people; nothing is read out of it.
+    p, sd, iterations, seconds ...). ``chance`` is what blind guessing or no leak would give; of utility, what the best
+    constant answer gets (`leakline.utility.baseline`). ``note`` is a sentence for people; nothing is read out of it.
     """
 
     measure: str

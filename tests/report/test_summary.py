@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -31,8 +32,16 @@ def test_a_row_says_promise_leak_and_price(made):
     assert none.attack.more.startswith("loss-threshold, ")
     values = read(made).frame.query("measure == 'accuracy' and round == 1").groupby("defence")["value"].mean()
     assert noisy.utility.text == f"{100 * values['global-dp']:.1f} %"
+    assert noisy.utility.more.endswith("better than always answering 3")
+
+
+def test_points_lost_are_said_of_a_model_that_is_worth_something(made):
+    results = read(made)
+    cells = [replace(c, readings=tuple(replace(r, chance=None) for r in c.readings)) for c in results.cells]
+    line = {line.defence: line for line in summary(replace(results, cells=tuple(cells))).lines}["global-dp"]
+    values = results.frame.query("measure == 'accuracy' and round == 1").groupby("defence")["value"].mean()
     lost = 100 * (values["none"] - values["global-dp"])
-    assert noisy.utility.more == f"{abs(lost):.1f} points {'lost' if lost > 0 else 'gained'}"
+    assert line.utility.more == f"{abs(lost):.1f} points {'lost' if lost > 0 else 'gained'}"
 
 
 def test_the_page_shows_the_table_once_with_a_row_for_each_defence(made, tmp_path, read_page):

@@ -67,16 +67,14 @@ def _advise(ranked: Sequence[Candidate], limits: Sequence[str], missing: int) ->
     for candidate in (kept or rest)[:10]:
         epsilon = candidate.figures["epsilon"].text
         out.print(clean(f"  {candidate.where}: {', '.join(_figures(candidate))}; formal epsilon: {epsilon}"))
-        for judged in candidate.judged:
-            if judged.missing:
-                out.print(clean(f"    {judged.missing}"))
+        for text in candidate.missing:
+            out.print(clean(f"    {text}"))
         for name in candidate.bare:
             out.print(clean(f"    {name} has no interval (one seed): its value alone was judged"))
     if kept and rest:
         out.print("\nThe others:")
         for candidate in rest[:10]:
-            lacks = "; ".join(j.missing for j in candidate.judged if j.missing)
-            out.print(clean(f"  {candidate.where}: {lacks}"))
+            out.print(clean(f"  {candidate.where}: {'; '.join(candidate.missing)}"))
     out.print("\nAn attack that failed proves nothing about a better one; only a formal epsilon does.")
     out.print("Choosing by results on private data is a release of its own, which no epsilon above counts.")
     if missing:
@@ -92,6 +90,7 @@ def _plain(candidate: Candidate) -> dict[str, Any]:
 
     return {
         "where": candidate.where, "defence": candidate.defence, "kept": candidate.kept,
+        "useless": candidate.useless,
         "limits": [
             {
                 "limit": str(j.limit), "kept": j.kept, "missing": j.missing,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from leakline.decide.limits import Figure, Limit, check_names, places_of
+from leakline.decide.limits import Figure, Limit, check_names, no_better_than, places_of
 from leakline.results import Results
 from leakline.text import number
 
@@ -62,9 +62,20 @@ class Candidate:
     judged: tuple[Judged, ...]
 
     @property
+    def useless(self) -> str:
+        """Says that the model is no better than a constant answer; "" where it is, or where that is not known."""
+        return no_better_than(self.figures)
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """What is missing, in words."""
+        worth = (f"the model is {self.useless}",) if self.useless else ()
+        return (*(j.missing for j in self.judged if j.missing), *worth)
+
+    @property
     def kept(self) -> bool:
-        """Whether every limit is kept."""
-        return all(j.kept for j in self.judged)
+        """Whether every limit is kept, by a model that is better than a constant answer."""
+        return not self.missing
 
     @property
     def bare(self) -> tuple[str, ...]:
@@ -74,7 +85,10 @@ class Candidate:
 
 
 def choose(results: Results, limits: Sequence[Limit]) -> list[Candidate]:
-    """All settings, the best first: those that keep every limit by utility, then the others by how little they miss."""
+    """All settings, the best first: those that keep every limit by utility, then the others by how little they miss.
+
+    A model that is no better than a constant answer keeps no limit worth keeping: it comes after all others.
+    """
     places = places_of(results)
     check_names(limits, places)
     candidates = [
@@ -86,11 +100,11 @@ def choose(results: Results, limits: Sequence[Limit]) -> list[Candidate]:
     ]  # fmt: skip
     sign = 1 if results.better == "higher" else -1
 
-    def rank(one: Candidate) -> tuple[bool, int, float, float]:
+    def rank(one: Candidate) -> tuple[bool, bool, int, float, float]:
         utility = one.figures.get(results.headline)
         useful = sign * utility.value if utility is not None else -math.inf
         missed = [j.short for j in one.judged if not j.kept]
-        return (not one.kept, len(missed), max(missed, default=0.0), -useful)
+        return (not one.kept, bool(one.useless), len(missed), max(missed, default=0.0), -useful)
 
     return sorted(candidates, key=rank)
 

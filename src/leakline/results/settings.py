@@ -17,6 +17,7 @@ from leakline.measures import Measure, measure_of
 from leakline.readings import BESIDE, Fact, Reading, label_of
 from leakline.results.cell import Cell, whole
 from leakline.results.estimate import Estimate, over_seeds
+from leakline.utility.baseline import BLIND, answer_of, no_better, quoted
 
 _T = TypeVar("_T")
 
@@ -162,6 +163,11 @@ class Setting:
         return max(bounds, key=lambda b: b.high, default=None)
 
     @property
+    def no_better(self) -> str:
+        """Says that the model is no better than a constant answer; "" where it is, or where that is not known."""
+        return no_better(self.card.utility)
+
+    @property
     def warnings(self) -> tuple[str, ...]:
         """The card's stamp, and the promises that were measured to be broken."""
         return ((self.card.stamp,) if self.card.stamp else ()) + self.card.broken
@@ -235,6 +241,7 @@ def _setting(
         next((c.stamp for c in completed if c.stamp), ""),
         dropped=tuple(dict.fromkeys(d for c in completed for d in c.dropped)),
         broken=tuple(dict.fromkeys(b for c in completed for b in c.broken)), measures=tuple(measures.values()),
+        utility=quoted([r for n in _measures(cells) if (r := pooled(cells, measure_of(n, measures))) is not None]),
     )  # fmt: skip
     every = _leaks(completed, measures)
     return Setting(
@@ -268,6 +275,39 @@ def utility_of(cells: Sequence[Cell], measure: Measure) -> Estimate | None:
     """A utility measure after the last round, over seeds."""
     runs = [[float(r.value) for r in cell.final(measure.name)] for cell in cells]
     return over_seeds(measure, [sum(values) / len(values) for values in runs if values])
+
+
+def pooled(cells: Sequence[Cell], measure: Measure) -> Reading | None:
+    """A utility measure after the last round as one reading: its mean over seeds, beside what a constant answer gets.
+
+    Its interval is that of the single runs over their test examples, averaged over runs: it asks whether these models
+    are better than the constant answer, and two seeds' t-interval would not know. Where runs have none, over seeds.
+    """
+    mean = utility_of(cells, measure)
+    ends = [r for cell in cells for r in cell.final(measure.name)]
+    if mean is None:
+        return None
+    low, high = own_interval(ends) or (mean.low, mean.high)
+    chances = [r.chance for r in ends if r.chance is not None]
+    known = bool(chances) and len(chances) == len(ends)
+    answers = {answer_of(r) for r in ends}
+    return Reading(
+        measure.name, mean.mean, low, high, ends[0].n,
+        chance=sum(chances) / len(chances) if known else None,
+        about={BLIND: answers.pop() if len(answers) == 1 else "always answering the commonest class"} if known else {},
+    )  # fmt: skip
+
+
+def own_interval(readings: Sequence[Reading]) -> tuple[float, float] | None:
+    """The ends of single runs' own intervals, averaged over runs; None where one has none."""
+    spans = [(r.low, r.high) for r in readings if r.low is not None and r.high is not None]
+    if not spans or len(spans) < len(readings):
+        return None
+    return sum(low for low, _ in spans) / len(spans), sum(high for _, high in spans) / len(spans)
+
+
+def _measures(cells: Sequence[Cell]) -> list[str]:
+    return list(dict.fromkeys(r.measure for cell in cells for r in cell.readings))
 
 
 def _leaks(completed: Sequence[Card], measures: Mapping[str, Measure]) -> list[Leak]:

@@ -12,6 +12,7 @@ import torch
 from leakline import data as data_package
 from leakline.bench.training import Job, train
 from leakline.cards import Card, formal_card
+from leakline.data.base import Data
 from leakline.errors import LeaklineError
 from leakline.federation import Federation
 from leakline.models import preflight
@@ -19,10 +20,12 @@ from leakline.randomness import Stream
 from leakline.runtimes.machine import cores, tune_allocator
 from leakline.study.cells import Study
 from leakline.study.describe import THREADS
+from leakline.study.judges import NOT_ALIKE, baseline_of
 from leakline.study.run import check_cell, check_model
 
-EMPTY = 0.05
-"""From this share of empty test masks on, a check says what a model that marks nothing would score."""
+EMPTY, SKEWED = 0.05, 0.1
+"""From this share of empty test masks on, and from this much above 1 / classes on, a check says what a constant answer
+would score: nothing marked, or the commonest class."""
 
 
 @dataclass
@@ -149,10 +152,25 @@ def _look_at_model(federation: Federation) -> list[str]:
 
 
 def _look_at_classes(federation: Federation) -> list[str]:
-    """Whether clients lack a class altogether: an odd site, or a folder with another name."""
+    """Whether clients lack a class altogether (an odd site, or a folder with another name), or a test set is skewed."""
     rows = [row for row in data_package.table(federation.task) if row.train]
     lacking = [row.name for row in rows if row.counts and min(row.counts) == 0]
-    return [f"{_few(lacking)}: no example of some class"] if lacking and len(lacking) < len(rows) else []
+    remarks = [f"{_few(lacking)}: no example of some class"] if lacking and len(lacking) < len(rows) else []
+    if federation.task.kind != "classification":
+        return remarks
+    blind = [b for part in _judged(federation) if (b := baseline_of(federation, part)) is not None]
+    right = sum(b.figures["accuracy"] for b in blind) / max(len(blind), 1)
+    if right >= 1 / len(federation.task.classes) + SKEWED:
+        answer = blind[0].answer if len({b.answer for b in blind}) == 1 else NOT_ALIKE
+        remarks.append(f"{answer} scores accuracy {right:.2f} on the test data: read balanced accuracy beside it")
+    return remarks
+
+
+def _judged(federation: Federation) -> list[Data]:
+    """The test data that models will be judged by."""
+    judges = set(federation.judges)
+    parts = [c.test for c in federation.task.clients if c.name in judges] if judges else [federation.task.test]
+    return [part for part in parts if part is not None and len(part)]
 
 
 def _few(names: list[str]) -> str:
@@ -164,8 +182,7 @@ def _look_at_masks(federation: Federation) -> list[str]:
     """What a model that marks nothing would score: two empty masks agree, so Dice counts every empty one as 1."""
     if federation.task.kind != "segmentation":
         return []
-    parts = [c.test for c in federation.task.clients] if federation.judges else [federation.task.test]
-    shares = [float((part.labels() == 0).mean()) for part in parts if part is not None and len(part)]
+    shares = [float((part.labels() == 0).mean()) for part in _judged(federation)]
     empty = sum(shares) / max(len(shares), 1)
     if empty < EMPTY:
         return []

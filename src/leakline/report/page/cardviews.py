@@ -10,9 +10,10 @@ from leakline.report.charts.chart import where_of
 from leakline.report.page.words import VERDICTS, places, verdict_of
 from leakline.report.tables.menu import SEEDS
 from leakline.results import Results, Setting
-from leakline.results.settings import Leak
+from leakline.results.settings import Leak, utility_of
 from leakline.results.table import Table, shown
 from leakline.text import tidy
+from leakline.utility.baseline import beside
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ def card_views(results: Results) -> list[CardView]:
 def _view(results: Results, defence: str, settings: list[Setting]) -> CardView:
     lines: dict[str, list[str]] = {}
     for label, text in settings[0].card.rows():
-        if label not in ("!", "measured", "dropped"):
+        if label not in ("!", "measured", "dropped", "utility"):
             # Of several promises, each is named in its line, so that they stand below each other.
             name, _, whose = label.partition(" (")
             lines.setdefault(name, []).append(f"{whose.removesuffix(')')}: {text}" if whose else text)
@@ -55,7 +56,7 @@ def _view(results: Results, defence: str, settings: list[Setting]) -> CardView:
     if len(settings) == 1:
         lines["attacks"] = _leaks(settings[0]) or ["no attack was tried"]
         if settings[0].utility is not None:
-            lines["utility"] = [f"{results.headline} {shown(settings[0].utility)}"]
+            lines["utility"] = _utility(results, settings[0])
     for s in settings:
         for text in s.card.dropped:
             lines.setdefault("dropped", []).append(text)
@@ -67,6 +68,14 @@ def _view(results: Results, defence: str, settings: list[Setting]) -> CardView:
         _table(results, settings) if len(settings) > 1 else None,
         tuple({tidy(k): tidy(v) for k, v in where_of(results, s).items()} for s in settings),
     )  # fmt: skip
+
+
+def _utility(results: Results, setting: Setting) -> list[str]:
+    """The figures that people read first, each beside what a constant answer gets."""
+    readings = setting.card.utility
+    quoted = {r.measure: text for r, text in zip(readings, beside(readings), strict=True)} or {results.headline: ""}
+    means = {name: utility_of(setting.cells, results.measure(name)) for name in quoted}
+    return [f"{name} {shown(means[name])}" + (f"; {text}" if text else "") for name, text in quoted.items()]
 
 
 def _leaks(setting: Setting) -> list[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from leakline.cards import Promise
 from leakline.cards import number as epsilon_text
 from leakline.privacy import Seat
-from leakline.report.page.cost import headline_name, lost_text, utility_text
+from leakline.report.page.cost import headline_name, lost_text, useless_text, utility_text
 from leakline.report.page.words import right_at_most, verdict_of
 from leakline.results import Results, Setting
 from leakline.results.settings import Leak, comparable, rebuilt
@@ -131,4 +131,6 @@ def _utility(results: Results, settings: Sequence[Setting]) -> Cell:
     if not means or not results.headline:
         return Cell("not measured")
     lost = "" if all(s.undefended for s in settings) else lost_text(results, settings)
-    return Cell(utility_text(results, settings), lost, f"{sum(means) / len(means):.6f}")
+    # Points lost say nothing where what is left is what a constant answer has.
+    more = useless_text(settings) or lost
+    return Cell(utility_text(results, settings), more, f"{sum(means) / len(means):.6f}")
