@@ -108,7 +108,8 @@ def check_study(study: Study) -> Checked:
             if scenario not in timed:
                 checked.partition[" ".join(str(v) for _, v in scenario)] = _partition(federation)
                 check_model(federation)
-                remarks = [*_look_at_classes(federation), *_look_at_model(federation), *_look_at_masks(federation)]
+                looks = (_look_at_classes, _look_at_model, _look_at_masks)
+                remarks = [*federation.task.remarks, *(text for look in looks for text in look(federation))]
                 checked.warnings += [w for w in remarks if w not in checked.warnings]
                 timed[scenario] = _time(federation)
             check_cell(federation, study.attacks_on(cell))
@@ -137,9 +138,11 @@ def check_study(study: Study) -> Checked:
 
 
 def _partition(federation: Federation) -> list[list[Any]]:
-    head = ["", *federation.task.classes, "train", "test"]
+    """Who holds what, and of how many patients (or recordings) where that is known."""
     rows = data_package.table(federation.task)
-    return [head, *([row.name, *row.counts, row.train, row.test] for row in rows)]
+    known = any(row.groups is not None for row in rows)
+    head = ["", *federation.task.classes, "train", "test", *([f"{federation.task.group}s"] if known else [])]
+    return [head, *([r.name, *r.counts, r.train, r.test, *([r.groups or "not known"] if known else [])] for r in rows)]
 
 
 def _look_at_model(federation: Federation) -> list[str]:
