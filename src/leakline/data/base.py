@@ -123,4 +123,4 @@ class Task:
     def most_records(self) -> int | None:
         """The most training records that one group (a patient) has at a client; None where nobody says."""
         held = [c.train.groups for c in self.clients if c.train.groups is not None and len(c.train.groups)]
-        return max((int(groups.unique(return_counts=True)[1].max()) for groups in held), default=None)
+        return max((int(np.unique(groups.numpy(), return_counts=True)[1].max()) for groups in held), default=None)

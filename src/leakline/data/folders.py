@@ -75,7 +75,8 @@ class ImageFolder:
                 printable(root),
                 "use path/class/*.png, path/site/class/*.png with sites = true, or labels = a CSV file",
             )
-        lines, bad = [], 0
+        lines: list[str] = []
+        bad = 0
         if told:
             records, lines, bad = describe_files(root, records, self.labels, self.pattern)
         files, classes = list(records), classes_of(records.values(), printable(root))

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from leakline.data.base import Data, Dataset, Kind, Trait
 from leakline.errors import DataError
-from leakline.names import natural, printable
+from leakline.names import printable
 
 FIELDS = ("label", "site", "patient", "sex", "age", "split")
 """What a sheet, a pattern or an array may tell of a record."""
@@ -66,7 +66,7 @@ def gather(
     held = np.array([r.tested for r in records], dtype=bool)
     train, test = np.flatnonzero(~held), np.flatnonzero(held)
     whole = Data(x, y, None if codes is None else torch.from_numpy(codes))
-    learnt = [records[i] for i in train]
+    learnt = [r for r in records if not r.tested]
     columns = {
         field: tuple(getattr(r, field) or UNKNOWN for r in learnt)
         for field in COLUMNS
@@ -97,8 +97,11 @@ def check_splits(records: Sequence[Record], where: str) -> None:
 
 
 def patient_codes(records: Sequence[Record]) -> np.ndarray | None:
-    """A number for each patient, and one of its own for each record without; None where no record has one."""
-    codes = {name: code for code, name in enumerate(sorted({r.patient for r in records if r.patient}, key=natural))}
+    """A number for each patient, and one of its own for each record without; None where no record has one.
+
+    Patients are counted as they come, so that a data set under other pseudonyms is the same data set.
+    """
+    codes = {name: code for code, name in enumerate(dict.fromkeys(r.patient for r in records if r.patient))}
     if not codes:
         return None
     return np.array([codes.get(r.patient, len(codes) + i) for i, r in enumerate(records)], dtype=np.int64)
