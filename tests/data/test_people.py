@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections import Counter
 
 import numpy as np
@@ -12,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from clinic import apart, write
 from leakline.data import ByColumn, Counts, Dirichlet, Even, ImageFolder, Npz, Sizes, partition, table
 from leakline.data.people import NOBODY, Record, gather
 from leakline.data.sheet import pattern_of
@@ -36,20 +36,6 @@ def hospital(root, rows=True):
             )  # fmt: skip
     write(root, sheet)
     return sheet
-
-
-def write(root, rows, name="labels.csv"):
-    with open(root / name, "w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
-
-
-def apart(task):
-    """No patient on two sides of any split, and none at two clients."""
-    parts = [p for c in task.clients for p in (c.train, c.test)] + [task.test, task.validation]
-    seen = [set(p.groups.tolist()) for p in parts if p is not None]
-    return sum(map(len, seen)) == len(set().union(*seen))
 
 
 def test_a_sheet_tells_what_each_image_is(tmp_path):

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from leakline.data.images import SUFFIXES
+from leakline.errors import DataError
 from leakline.names import natural
 
-READERS = {".npz": "npz", ".csv": "csv-signals"}
+READERS = {
+    ".npz": "npz", ".csv": "csv-signals", ".dcm": "dicom-folder", ".nii": "nifti-folder", ".nii.gz": "nifti-folder",
+}  # fmt: skip
 """By a file's ending, the loader that reads it."""
 
 
@@ -67,6 +71,12 @@ def _folders(root: Path) -> list[Path]:
     # A link could lead anywhere on the machine.
     folders = [p for p in root.iterdir() if p.is_dir() and not p.is_symlink() and not p.name.startswith(".")]
     return sorted(folders, key=lambda p: natural(p.name))
+
+
+def needs_package(package: str, loader: str) -> None:
+    """Refuse where a loader's package is not installed."""
+    if importlib.util.find_spec(package) is None:
+        raise DataError(f"{loader} needs {package}", package, 'pip install "leakline[medical]"')
 
 
 def text(name: str) -> str:
