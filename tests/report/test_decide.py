@@ -21,7 +21,9 @@ from leakline.decide.limits import (
     figures_of,
     figures_of_card,
     hits,
+    named,
     no_better_than,
+    pick,
     places_of,
     read_limit,
 )
@@ -264,3 +266,55 @@ def test_how_far_above_its_baseline_a_figure_is_can_be_asked_for(results):
     assert len(hits([read_limit("accuracy above baseline <= 0.5")], places_of(results))) == 2
     reading = Reading("accuracy", 0.8, 0.7, 0.9, chance=0.75, about={"blind": "always answering sick"})
     assert figures_of_card(Card("t", (), utility=(reading,)))["accuracy above baseline"].value == pytest.approx(0.05)
+
+
+RULES = {
+    name: Figure(name, value, value - 0.05, value + 0.05, "lower")
+    for name, value in {
+        "mia.auc (loss)": 0.5,
+        "mia.auc (rmia)": 0.7,
+        "mia.tpr at fpr=0.1 (rmia)": 0.9,
+        "ci.auc": 0.6,
+    }.items()
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("mia.auc", ["mia.auc (loss)", "mia.auc (rmia)"]),
+        ("mia.auc (loss)", ["mia.auc (loss)"]),
+        ("mia.tpr at fpr=0.1", ["mia.tpr at fpr=0.1 (rmia)"]),
+        ("strongest.auc", ["mia.auc (loss)", "mia.auc (rmia)", "ci.auc"]),
+        ("strongest.right", []),
+        ("auc", []),
+    ],
+)
+def test_a_measure_without_a_rule_is_that_of_every_rule(name, meant):
+    assert [f.name for f in named(name, RULES)] == meant
+
+
+def test_of_many_rules_the_one_that_keeps_a_limit_least_is_judged():
+    assert pick(read_limit("mia.auc <= 0.6"), RULES).name == "mia.auc (rmia)"
+    assert pick(read_limit("mia.auc >= 0.6"), RULES).name == "mia.auc (loss)"
+    assert pick(read_limit("other.auc >= 0.6"), RULES) is None
+    (hit,) = hits([read_limit("strongest.auc > 0.6")], [("p", "d", RULES)])
+    assert str(hit).startswith("p: mia.auc (rmia) is 0.700")
+    assert hits([read_limit("strongest.auc > 0.8")], [("p", "d", RULES)]) == []
+    check_attacks([read_limit("strongest.auc > 0.6")], ["mia"])
+
+
+def test_an_unknown_name_gets_at_most_three_suggestions():
+    many = {f"mia.auc (rule {i})": Figure(f"mia.auc (rule {i})", 0.5) for i in range(40)}
+    with pytest.raises(LeaklineError) as caught:
+        hits([read_limit("mia.uac > 0.6")], [("p", "d", many)])
+    assert "did you mean 'mia.auc'" in str(caught.value)
+    assert str(caught.value).count("rule ") <= 2
+    assert "40 in all" in str(caught.value)
+
+
+def test_no_promise_is_further_away_than_any_promise(results):
+    """The undefended setting misses one limit, the defended one both: by a little, and not by everything."""
+    ranked = choose(without_baselines(results), [read_limit("epsilon <= 6"), read_limit("accuracy >= 0.05")])
+    assert [c.defence for c in ranked] == ["global-dp", "none"]
+    assert ranked[1].judged[0].short == math.inf

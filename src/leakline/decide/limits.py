@@ -183,6 +183,42 @@ def no_better_than(figures: Mapping[str, Figure]) -> str:
     return no_better(readings)
 
 
+STRONGEST = "strongest"
+"""In the place of an attack's name: all attacks."""
+
+
+def named(name: str, figures: Mapping[str, Figure]) -> list[Figure]:
+    """The figures that a limit's name means: the one of that name, or else that measure by every rule of the attack.
+
+    ``membership.auc`` is ``membership.auc (loss)``, ``membership.auc (rmia)`` and so on; ``strongest.auc`` those of all
+    attacks.
+    """
+    if name in figures:
+        return [figures[name]]
+    by, dot, measure = name.partition(".")
+    if not dot:
+        return []
+    return [
+        figure
+        for key, figure in figures.items()
+        if (by == STRONGEST or key.startswith(f"{by}.")) and _bare(key.partition(".")[2]) == measure
+    ]
+
+
+def pick(limit: Limit, figures: Mapping[str, Figure]) -> Figure | None:
+    """Of the figures that a limit names the one that keeps it least, by the cautious end of its interval."""
+    most = limit.sign[0] == "<"
+    meant = [f for f in named(limit.name, figures) if not math.isnan(f.value)]
+    if not meant:
+        return None
+    return max(meant, key=lambda f: f.cautious[1]) if most else min(meant, key=lambda f: f.cautious[0])
+
+
+def _bare(label: str) -> str:
+    """A figure's label without its rule."""
+    return label.partition(" (")[0]
+
+
 Places = Sequence[tuple[str, str, Mapping[str, Figure]]]
 """Where, the defence, its figures."""
 
@@ -194,7 +230,7 @@ def check_names(limits: Sequence[Limit], places: Places) -> None:
     for limit in limits:
         if limit.defence and limit.defence not in tried:
             raise _unknown("defence", limit.defence, tried)
-        if limit.name not in known:
+        if not any(named(limit.name, figures) for _, _, figures in places):
             raise _unknown("figure", limit.name, known)
 
 
@@ -203,15 +239,17 @@ def check_attacks(limits: Sequence[Limit], attacks: Iterable[str]) -> None:
     known = list(attacks)
     for limit in limits:
         by, dot, _ = limit.name.partition(".")
-        if dot and by not in known:
+        if dot and by not in (*known, STRONGEST):
             raise _unknown("attack", by, known)
 
 
 def _unknown(kind: str, name: str, known: Sequence[str]) -> LeaklineError:
-    near = get_close_matches(name, known, n=3, cutoff=0.4)
-    hint = f"did you mean {' or '.join(repr(clean(n)) for n in near)}?" if near else "there is"
-    rest = ", ".join(clean(n) for n in known) or "nothing yet"
-    return LeaklineError(f"there is no {kind} {clean(name)!r} here", fix=f"{hint} Known: {rest}" if near else rest)
+    near = get_close_matches(name, dict.fromkeys((*known, *map(_bare, known))), n=3, cutoff=0.4)
+    some = near or list(known)[:3]
+    listed = " or ".join(repr(clean(n)) for n in some) or "nothing yet"
+    rest = f" ({len(known)} in all: `leakline export RUN --table attacks` lists them)" if len(known) > 3 else ""
+    fix = f"did you mean {listed}?{rest}" if near else f"there is {listed}{rest}"
+    return LeaklineError(f"there is no {kind} {clean(name)!r} here", fix=fix)
 
 
 @dataclass(frozen=True)
@@ -223,7 +261,7 @@ class Hit:
     figure: Figure | None
 
     def __str__(self) -> str:
-        got = f"{self.limit.name} is {self.figure.text}" if self.figure else f"{self.limit.name} was not measured"
+        got = f"{self.figure.name} is {self.figure.text}" if self.figure else f"{self.limit.name} was not measured"
         if self.figure is not None and not self.limit.holds(self.figure.value):
             got += f", no better than {self.figure.blind} ({number(self.figure.baseline, 3)})"
         return f"{self.where}: {got} (fails if {self.limit})"
@@ -237,11 +275,17 @@ def hits(limits: Sequence[Limit], places: Places) -> list[Hit]:
     """
     check_names(limits, places)
     return [
-        Hit(limit, where, figures.get(limit.name))
+        Hit(limit, where, worst)
         for limit in limits
         for where, defence, figures in places
-        if limit.defence in ("", defence) and _is_hit(limit, figures.get(limit.name))
+        if limit.defence in ("", defence) and _is_hit(limit, worst := _worst(limit, figures))
     ]
+
+
+def _worst(limit: Limit, figures: Mapping[str, Figure]) -> Figure | None:
+    """Of the figures that a condition names the one that is nearest to making it true."""
+    meant = named(limit.name, figures)
+    return max(meant, key=lambda f: f.value if limit.sign[0] == ">" else -f.value, default=None)
 
 
 def _is_hit(limit: Limit, figure: Figure | None) -> bool:
