@@ -116,7 +116,8 @@ def figures_of(setting: Setting) -> dict[str, Figure]:
         if figure is not None:
             found |= {f.name: f for f in (figure, _above(figure)) if f is not None}
     for leak in (*setting.leaks, *setting.points):
-        low, high = leak.interval
+        pooled_seeds = leak.estimate.seeds > 1
+        low, high = (leak.estimate.low, leak.estimate.high) if pooled_seeds else leak.interval
         own = own_interval([r for r in leak.readings if r.client is None])
         found[leak.name] = Figure(leak.name, leak.estimate.mean, low, high, leak.better, leak.estimate.seeds, own)
     for bound in setting.measured:

@@ -14,12 +14,14 @@ from typing import Any, TypeVar
 from leakline.cards import Card, Promise, number, violations
 from leakline.leakage.brief import only_drawn
 from leakline.measures import Measure, measure_of
-from leakline.readings import BESIDE, Fact, Reading, label_of
+from leakline.readings import BESIDE, Fact, Reading, label_of, too_little
 from leakline.results.cell import Cell, whole
 from leakline.results.estimate import Estimate, over_seeds
 from leakline.utility.baseline import BLIND, answer_of, no_better, quoted
 
 _T = TypeVar("_T")
+SIGNIFICANT = 0.05
+"""A p-value up to which guessing is no explanation: what a 95 % interval that leaves chance out says as well."""
 
 
 def qualified(by: str, label: str) -> str:
@@ -84,17 +86,38 @@ class Leak:
 
     @property
     def interval(self) -> tuple[float | None, float | None]:
-        """Over seeds where there are several, else the reading's own."""
-        e = self.estimate
-        return (e.low, e.high) if e.seeds > 1 else (self.low, self.high)
+        """That of the single runs over their own trials, averaged over runs; where runs have none, over seeds.
+
+        Seeds that happen to agree would say more than their trials know, and seeds that differ hide what each shows.
+        """
+        return own_interval(self.readings) or (self.estimate.low, self.estimate.high)
+
+    @property
+    def p(self) -> float | None:
+        """The p-value against blind guessing, the smallest over runs times their number; None where a run has none."""
+        values = [r.about.get("p") for r in self.readings]
+        known = [float(v) for v in values if isinstance(v, int | float)]
+        return min(1.0, len(known) * min(known)) if known and len(known) == len(values) else None
+
+    @property
+    def short(self) -> str:
+        """Says that the attack was given less work than it is known to need; "" where it was given enough."""
+        return next((text for r in self.readings if (text := too_little(r.about))), "")
 
     @property
     def is_chance(self) -> bool | None:
-        """Whether blind guessing explains it; None if that cannot be said."""
+        """Whether blind guessing explains it: by its p-value where it has one, else by its interval.
+
+        None if that cannot be said, and of an attack that failed with less work than it needs.
+        """
         low, high = self.interval
-        if self.chance is None or low is None or high is None:
+        if self.p is not None:
+            explained = self.p > SIGNIFICANT
+        elif self.chance is not None and low is not None and high is not None:
+            explained = low <= self.chance <= high
+        else:
             return None
-        return low <= self.chance <= high
+        return None if explained and self.short else explained
 
 
 @dataclass(frozen=True)

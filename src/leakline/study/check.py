@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
 from leakline import data as data_package
+from leakline.attacks.base import Attack
 from leakline.bench.training import Job, train
 from leakline.cards import Card, formal_card
 from leakline.data.base import Data
@@ -17,6 +18,7 @@ from leakline.errors import LeaklineError
 from leakline.federation import Federation
 from leakline.models import preflight
 from leakline.randomness import Stream
+from leakline.readings import too_little
 from leakline.runtimes.machine import cores, tune_allocator
 from leakline.study.cells import Study
 from leakline.study.describe import THREADS
@@ -114,6 +116,7 @@ def check_study(study: Study) -> Checked:
                 timed[scenario] = _time(federation)
             check_cell(federation, study.attacks_on(cell))
             remarks = [text for attack in study.attacks_on(cell).values() for text in attack.remarks(federation)]
+            remarks += _look_at_effort(study.attacks_on(cell), federation)
             checked.warnings += [w for w in dict.fromkeys(remarks) if w not in checked.warnings]
             if labels not in seen:
                 seen.add(labels)
@@ -179,6 +182,13 @@ def _judged(federation: Federation) -> list[Data]:
 def _few(names: list[str]) -> str:
     """The first names, and how many there are besides."""
     return ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
+
+
+def _look_at_effort(attacks: Mapping[str, Attack], federation: Federation) -> list[str]:
+    """Which attacks are given less work than they are known to need."""
+    efforts = {name: attack.effort(federation) for name, attack in attacks.items()}
+    short = {name: too_little(effort.about) for name, effort in efforts.items() if effort is not None}
+    return [f"{name} is {text}: if it fails, that will say nothing" for name, text in short.items() if text]
 
 
 def _look_at_masks(federation: Federation) -> list[str]:
