@@ -194,7 +194,18 @@ def test_importing_the_command_line_imports_no_torch():
 def test_the_slow_packages_are_imported_only_where_they_are_used():
     loaded = loaded_after("import leakline.federation, leakline.runtimes.local, leakline.study, leakline.attacks")
     assert "torch" in loaded
-    assert not loaded & {"sklearn", "monai", "matplotlib", "dp_accounting", "PIL", "pandas", "flwr", "plotly"}
+    assert not loaded & {
+        "sklearn",
+        "monai",
+        "matplotlib",
+        "dp_accounting",
+        "PIL",
+        "pandas",
+        "flwr",
+        "plotly",
+        "pydicom",
+        "nibabel",
+    }
 
 
 def test_the_public_names_are_exactly_those_exported():

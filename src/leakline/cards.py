@@ -12,7 +12,8 @@ from leakline.federation import Federation
 from leakline.leakage.brief import brief
 from leakline.measures import VERDICT, Measure, measure_of, read_measures
 from leakline.privacy import Claim, Guarantee, NoClaim, Unit, account, allowed, replace_one
-from leakline.readings import Reading
+from leakline.readings import Fact, Reading, too_little, work_of
+from leakline.utility.baseline import beside, no_better
 
 ASSUMED_SUM = "secure aggregation: the server sees only the sum of a round's updates; no protocol was run or checked"
 OBSERVERS = {
@@ -135,7 +136,8 @@ class Card:
         lines += [("mind", text) for text in _mistaken(self)]
         lines += [("audit", r.note) for r in self.leaks if r.measure == VERDICT and r.value < 1]
         lines += [("attack", text) for text in self._attacks()]
-        lines += [("utility", _shown(r)) for r in self.utility]
+        lines += [("utility", text) for text in _useful(self.utility)]
+        lines += [("mind", f"the model is {text}")] if (text := no_better(self.utility)) else []
         lines += [("dropped", text) for text in self.dropped]
         lines += [("mind", text) for text in self.longer]
         return lines
@@ -150,6 +152,7 @@ class Card:
         for attack in brief([r for r in self.leaks if r.measure != VERDICT], lambda r: r.value, self.measure):
             lines += [_leak(r) for r in attack.shown]
             lines += [f"{attack.by}: {attack.rest}"] if attack.rest else []
+            lines += [f"{attack.by}: {effort}"] if (effort := worked(attack.shown[0].about)) else []
         return lines
 
     def _repr_html_(self) -> str:
@@ -259,6 +262,18 @@ def _shown(r: Reading) -> str:
     count = f", n = {r.n}" if r.n is not None else ""
     note = f"; {r.note}" if r.note else ""
     return f"{r.label} {r.value:.3f}{_interval(r)}{count}{note}"
+
+
+def _useful(readings: Sequence[Reading]) -> list[str]:
+    """Utility figures beside what the constant answer gets, which is named once."""
+    texts = beside(readings)
+    return [_shown(r) + (f" ({text})" if text else "") for r, text in zip(readings, texts, strict=True)]
+
+
+def worked(about: Mapping[str, Fact]) -> str:
+    """How much work an attack was given beside what it needs, and what its failure is then worth; "" if not said."""
+    short = too_little(about)
+    return f"{short}: if it failed, that says nothing" if short else work_of(about)
 
 
 def _leak(r: Reading) -> str:

@@ -23,7 +23,7 @@ class Measure:
     ``better``: the direction that is good for the people served (utility) or protected (attacks). ``chance``: what
     blind guessing gives, where that is the same everywhere; otherwise each reading carries its own. ``shown_as``: a
     share of 1, a number, a loss, or a lower bound on a privacy parameter. ``quoted``: the place among the measures
-    that a card and the first screen quote of an attack (1 is first), or 0 for none.
+    that a card and the first screen quote of an attack, or of a model's utility (1 is first), or 0 for none.
     """
 
     name: str
@@ -73,15 +73,17 @@ MEASURES: dict[str, Measure] = {
     measure.name: measure
     for measure in (
         # How useful a model is.
-        _share("accuracy", "Share of right answers."),
-        _share("balanced_accuracy", "Share of right answers, every class counting the same; chance is 1 / classes."),
+        _share("accuracy", "Share of right answers.", quoted=1),
+        _share("balanced_accuracy", "Share of right answers, every class counting the same; a constant answer has "
+               "1 / classes.", quoted=2),
         _share("f1", "Balance of finding and not over-calling a class (F1), every class counting the same."),
         _share("precision", "Share of a class's calls that are right, every class counting the same."),
-        _share("auc_micro", "How well scores rank right classes above wrong ones, all decisions together."),
-        _share("auc_binary", "How well scores rank the second of two classes above the first."),
-        _share("dice", "Overlap of the marked and the true region (Dice, mask at probability 0.5), mean over images."),
+        _share("auc_micro", "How well scores rank right classes above wrong ones, all decisions together.", quoted=4),
+        _share("auc_binary", "How well scores rank the second of two classes above the first.", quoted=3),
+        _share("dice", "Overlap of the marked and the true region (Dice, mask at probability 0.5), mean over images.",
+               quoted=1),
         _share("iou", "Shared part of the marked and the true region (IoU of the same mask), mean over images."),
-        _share("dice_patient", "Dice, mean over patients of the mean over their images."),
+        _share("dice_patient", "Dice, mean over patients of the mean over their images.", quoted=2),
         _share("iou_patient", "IoU, mean over patients of the mean over their images."),
         _loss("loss", "The loss that training lowers, mean over examples.", better="lower"),
         # What attacks get right.

@@ -10,7 +10,8 @@ Fact = str | float
 
 BESIDE = frozenset({
     "p", "sd", "iterations", "seconds", "rules", "chosen", "decoys", "pool", "exposed", "labels", "ceiling", "defence",
-    "situation", "releases", "promised", "confidence", "delta", "angle", "ratio_1", "ratio_2", "moved", "seat",
+    "situation", "releases", "promised", "confidence", "delta", "angle", "ratio_1", "ratio_2", "moved", "seat", "blind",
+    "effort", "needs", "work",
 })  # fmt: skip
 """Keys of ``about`` that were found with the number. All others tell one figure of an attack from another."""
 
@@ -21,8 +22,8 @@ class Reading:
 
     ``measure`` is a word of `leakline.measures`, which knows its meaning and which direction is good. ``about`` says
     what the number is about (the rule, the rate fpr, the unit, the epochs ...) and what was found with it (`BESIDE`:
-    p, sd, iterations, seconds ...). ``chance`` is what blind guessing or no leak would give. ``note`` is a sentence
-    for people; nothing is read out of it.
+    p, sd, iterations, seconds ...). ``chance`` is what blind guessing or no leak would give; of utility, what the best
+    constant answer gets (`leakline.utility.baseline`). ``note`` is a sentence for people; nothing is read out of it.
     """
 
     measure: str
@@ -50,6 +51,22 @@ class Reading:
     def of(cls, line: Mapping[str, Any]) -> Reading:
         """The inverse of `line`; other keys of a store's line are left out."""
         return cls(**{f.name: line[f.name] for f in fields(cls) if f.name in line})
+
+
+def too_little(about: Mapping[str, Fact]) -> str:
+    """Says that an attack was given less work than it is known to need, so that its failure says nothing; else ""."""
+    given, needed = about.get("effort"), about.get("needs")
+    if not isinstance(given, int | float) or not isinstance(needed, int | float) or given >= needed:
+        return ""
+    return f"given {work_of(about)}"
+
+
+def work_of(about: Mapping[str, Fact]) -> str:
+    """How much work an attack was given beside how much it is known to need; "" where it does not say."""
+    given, needed = about.get("effort"), about.get("needs")
+    if not isinstance(given, int | float) or not isinstance(needed, int | float):
+        return ""
+    return f"{given:,g} {about.get('work', 'steps')} where it is known to need {needed:,g}"
 
 
 def label_of(measure: str, about: Mapping[str, Fact] | None = None) -> str:

@@ -12,7 +12,7 @@ import pytest
 from leakline.attacks import MENU, Attack
 from leakline.measures import MEASURES
 from leakline.privacy import Seat
-from leakline.readings import Reading
+from leakline.readings import Reading, too_little
 from leakline.study.build import parameters
 from leakline.study.describe import describe
 from leakline.study.lab import Lab, examine
@@ -75,6 +75,23 @@ def test_it_is_an_attack_with_answers_to_every_question(name):
     assert all(rounds >= 0 for rounds in made.trains(federation).values())
     assert made.passes(federation) >= 0
     assert made.guesses(iter(()), 1) == []
+
+
+@pytest.mark.parametrize("name", MENU)
+def test_it_reports_its_effort_and_has_enough_of_it_by_default(name, met):
+    """Settings with which it is over in a moment are too little for every attack whose strength is work."""
+    federation = world(name)
+    usual, small = make(name).effort(federation), MENU[name](**ATTACKS[name]).effort(federation)
+    _, readings = met[name]
+    if usual is None or small is None:
+        assert usual is small is None
+        assert not any("effort" in r.about for r in readings)
+        return
+    assert usual.given >= usual.needed == small.needed > small.given
+    assert usual.of == small.of
+    assert all(too_little(r.about) == f"given {small.given:g} {small.of} where it is known to need {small.needed:,g}"
+               for r in readings)  # fmt: skip
+    assert not too_little(usual.about)
 
 
 @pytest.mark.parametrize("name", MENU)

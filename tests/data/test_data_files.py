@@ -42,7 +42,7 @@ def test_image_folder_with_parts_clients_and_colour(tmp_path):
     assert data.train.x[0, :, 0, 0].tolist() == [10, 20, 30]
     assert len(data.train) == 12
     assert len(data.test) == 4
-    task = partition(data, ByColumn("client"))
+    task = partition(data, ByColumn("site"))
     assert sorted(c.traits["label"] for c in task.clients) == ["north & south", "x..=y"]
 
 

@@ -27,9 +27,9 @@ channels = [4, 4]
 hidden = 8
 [training]
 rounds = 2
-epochs = 1
-batch = 64
-learning_rate = 0.1
+epochs = 3
+batch = 16
+learning_rate = 0.2
 [strategies]
 fedavg = { use = "fedavg", weighting = "even" }
 [defences]

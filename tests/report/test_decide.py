@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import replace
 
 import pytest
@@ -20,6 +21,9 @@ from leakline.decide.limits import (
     figures_of,
     figures_of_card,
     hits,
+    named,
+    no_better_than,
+    pick,
     places_of,
     read_limit,
 )
@@ -144,7 +148,14 @@ def test_what_was_not_measured_is_not_kept():
     assert "not measured" in judged.missing
 
 
+def without_baselines(results):
+    """As a store has it whose test data were elsewhere: nobody knows what a constant answer would get."""
+    cells = [replace(c, readings=tuple(replace(r, chance=None, about={}) for r in c.readings)) for c in results.cells]
+    return replace(results, cells=tuple(cells))
+
+
 def test_choosing_puts_the_most_useful_first_and_else_the_nearest(results):
+    results = without_baselines(results)
     ranked = choose(results, [read_limit("loss-threshold.auc <= 1.5"), read_limit("accuracy >= -1")])
     assert all(c.kept for c in ranked)
     values = [c.figures["accuracy"].value for c in ranked]
@@ -198,3 +209,112 @@ def test_a_store_against_itself_and_a_changed_one(root, results, edit):
     changed = read(root)
     a, b = matching(results, changed)[0]
     assert [(k, y) for k, _, y in differences(a, b)] == [("plan.batch", "7"), ("version of torch", "0.1")]
+
+
+def test_a_model_that_answers_blindly_keeps_no_limit(results):
+    """Under noise this network learns nothing: it keeps both limits, and may not be recommended."""
+    limits = [read_limit("loss-threshold.auc <= 1.5"), read_limit("accuracy >= -1")]
+    assert all(c.kept for c in choose(without_baselines(results), limits))
+    ranked = choose(results, limits)
+    assert [(c.defence, c.kept) for c in ranked] == [("none", True), ("global-dp", False)]
+    assert all(j.kept for c in ranked for j in c.judged)
+    (said,) = ranked[1].missing
+    assert re.fullmatch("the model is (no|not measurably) better than always answering 3", said)
+
+
+def blind(value, low, high, baseline=0.734, name="accuracy", better="higher"):
+    return Figure(name, value, low, high, better, baseline=baseline, blind="always answering sick")
+
+
+@pytest.mark.parametrize(
+    ("figures", "says"),
+    [
+        ([blind(0.734, 0.667, 0.794)], "no better than always answering sick"),
+        ([blind(0.77, 0.70, 0.83)], "not measurably better than always answering sick"),
+        ([blind(0.87, 0.80, 0.93)], ""),
+        ([blind(0.734, 0.667, 0.794), blind(0.5, 0.46, 0.54, 0.5, "balanced_accuracy")], "no better than"),
+        ([blind(0.734, 0.667, 0.794), blind(0.68, 0.60, 0.75, 0.5, "balanced_accuracy")], ""),
+        ([blind(0.734, None, None)], "no better than"),
+        ([blind(0.74, None, None)], ""),
+        ([blind(0.3, 0.2, 0.4, 0.7, "loss", "lower")], ""),  # a loss alone is nobody's headline
+        ([Figure("accuracy", 0.1, 0.0, 0.2)], ""),  # no baseline is known
+    ],
+)
+def test_when_a_model_is_no_better_than_a_constant_answer(figures, says):
+    told = no_better_than({f.name: f for f in figures})
+    assert told.startswith(says)
+    assert bool(told) == bool(says)
+
+
+def test_a_floor_that_a_constant_answer_passes_is_a_hit():
+    places = [("fedavg noisy", "noisy", {"accuracy": blind(0.734, 0.667, 0.794)})]
+    (hit,) = hits([read_limit("accuracy < 0.7")], places)
+    assert str(hit) == (
+        "fedavg noisy: accuracy is 0.734 [0.667, 0.794], no better than always answering sick (0.734) "
+        "(fails if accuracy < 0.7)"
+    )
+    assert hits([read_limit("accuracy > 0.9")], places) == []  # a ceiling asks for nothing
+    assert hits([read_limit("accuracy < 0.7")], [("p", "d", {"accuracy": blind(0.8, 0.7, 0.9)})]) == []
+    assert hits([read_limit("loss > 1")], [("p", "d", {"loss": blind(0.9, 0.8, 1.0, 0.8, "loss", "lower")})])
+
+
+def test_how_far_above_its_baseline_a_figure_is_can_be_asked_for(results):
+    for _, _, figures in places_of(results):
+        accuracy, above = figures["accuracy"], figures["accuracy above baseline"]
+        assert above.value == pytest.approx(accuracy.value - accuracy.baseline)
+        assert above.cautious == pytest.approx(tuple(end - accuracy.baseline for end in accuracy.cautious))
+    assert len(hits([read_limit("accuracy above baseline <= 0.5")], places_of(results))) == 2
+    reading = Reading("accuracy", 0.8, 0.7, 0.9, chance=0.75, about={"blind": "always answering sick"})
+    assert figures_of_card(Card("t", (), utility=(reading,)))["accuracy above baseline"].value == pytest.approx(0.05)
+
+
+RULES = {
+    name: Figure(name, value, value - 0.05, value + 0.05, "lower")
+    for name, value in {
+        "mia.auc (loss)": 0.5,
+        "mia.auc (rmia)": 0.7,
+        "mia.tpr at fpr=0.1 (rmia)": 0.9,
+        "ci.auc": 0.6,
+    }.items()
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("mia.auc", ["mia.auc (loss)", "mia.auc (rmia)"]),
+        ("mia.auc (loss)", ["mia.auc (loss)"]),
+        ("mia.tpr at fpr=0.1", ["mia.tpr at fpr=0.1 (rmia)"]),
+        ("strongest.auc", ["mia.auc (loss)", "mia.auc (rmia)", "ci.auc"]),
+        ("strongest.right", []),
+        ("auc", []),
+    ],
+)
+def test_a_measure_without_a_rule_is_that_of_every_rule(name, meant):
+    assert [f.name for f in named(name, RULES)] == meant
+
+
+def test_of_many_rules_the_one_that_keeps_a_limit_least_is_judged():
+    assert pick(read_limit("mia.auc <= 0.6"), RULES).name == "mia.auc (rmia)"
+    assert pick(read_limit("mia.auc >= 0.6"), RULES).name == "mia.auc (loss)"
+    assert pick(read_limit("other.auc >= 0.6"), RULES) is None
+    (hit,) = hits([read_limit("strongest.auc > 0.6")], [("p", "d", RULES)])
+    assert str(hit).startswith("p: mia.auc (rmia) is 0.700")
+    assert hits([read_limit("strongest.auc > 0.8")], [("p", "d", RULES)]) == []
+    check_attacks([read_limit("strongest.auc > 0.6")], ["mia"])
+
+
+def test_an_unknown_name_gets_at_most_three_suggestions():
+    many = {f"mia.auc (rule {i})": Figure(f"mia.auc (rule {i})", 0.5) for i in range(40)}
+    with pytest.raises(LeaklineError) as caught:
+        hits([read_limit("mia.uac > 0.6")], [("p", "d", many)])
+    assert "did you mean 'mia.auc'" in str(caught.value)
+    assert str(caught.value).count("rule ") <= 2
+    assert "40 in all" in str(caught.value)
+
+
+def test_no_promise_is_further_away_than_any_promise(results):
+    """The undefended setting misses one limit, the defended one both: by a little, and not by everything."""
+    ranked = choose(without_baselines(results), [read_limit("epsilon <= 6"), read_limit("accuracy >= 0.05")])
+    assert [c.defence for c in ranked] == ["global-dp", "none"]
+    assert ranked[1].judged[0].short == math.inf

@@ -31,7 +31,7 @@ use = "image-folder"
 path = "SCANS"
 size = 8
 sites = true
-partition = { use = "by-column", column = "client" }
+partition = { use = "by-column", column = "site" }
 [defences]
 none = []
 dp = [{ use = "global-dp", noise_multiplier = 1.0, clip = 1.0 }]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from leakline.report.page.build import build_report
+from leakline.report.page.cardviews import card_views
 from leakline.report.page.cost import lost_text, utility_text
 from leakline.report.page.summary import summary
 from leakline.report.page.words import Glance, glances, shared_warnings, who_is_protected
@@ -31,8 +33,16 @@ def test_a_row_says_promise_leak_and_price(made):
     assert none.attack.more.startswith("loss-threshold, ")
     values = read(made).frame.query("measure == 'accuracy' and round == 1").groupby("defence")["value"].mean()
     assert noisy.utility.text == f"{100 * values['global-dp']:.1f} %"
+    assert noisy.utility.more.endswith("better than always answering 3")
+
+
+def test_points_lost_are_said_of_a_model_that_is_worth_something(made):
+    results = read(made)
+    cells = [replace(c, readings=tuple(replace(r, chance=None) for r in c.readings)) for c in results.cells]
+    line = {line.defence: line for line in summary(replace(results, cells=tuple(cells))).lines}["global-dp"]
+    values = results.frame.query("measure == 'accuracy' and round == 1").groupby("defence")["value"].mean()
     lost = 100 * (values["none"] - values["global-dp"])
-    assert noisy.utility.more == f"{abs(lost):.1f} points {'lost' if lost > 0 else 'gained'}"
+    assert line.utility.more == f"{abs(lost):.1f} points {'lost' if lost > 0 else 'gained'}"
 
 
 def test_the_page_shows_the_table_once_with_a_row_for_each_defence(made, tmp_path, read_page):
@@ -95,6 +105,50 @@ def test_images_no_nearer_than_a_guess_are_no_find(root):
         (run / "attacks.jsonl").write_text(json.dumps(line) + "\n")
     (said,) = next(g for g in glances(read(root)) if g.defence == "none").attack
     assert said.startswith("The attack inversion rebuilt nothing: its images are no nearer than a guess")
+
+
+EFFORT = {"effort": 20.0, "needs": 1000.0, "work": "iterations"}
+
+
+def written(root, *lines):
+    for run in (root / "runs").iterdir():
+        (run / "attacks.jsonl").write_text("".join(json.dumps({"attack": "i-1", **line}) + "\n" for line in lines))
+    results = read(root)
+    card = next(view for view in card_views(results) if view.defence == "none")
+    return {
+        "first screen": " ".join(next(g for g in glances(results) if g.defence == "none").attack),
+        "table": lines_of(root)["none"].attack.more,
+        "card": " ".join(dict(card.rows)["attacks"]),
+    }
+
+
+@pytest.mark.parametrize("enough", [False, True])
+def test_the_failure_of_an_attack_without_time_says_nothing(root, enough):
+    about = {**EFFORT, "effort": 1000.0} if enough else EFFORT
+    image = {
+        "measure": "ssim",
+        "value": 0.1,
+        "chance": 0.4,
+        "low": 0.05,
+        "high": 0.5,
+        "by": "inversion",
+        "about": about,
+    }
+    guess = {"measure": "auc", "value": 0.51, "chance": 0.5, "low": 0.4, "high": 0.6, "by": "shadows", "about": about}
+    for line, claim in ((image, "rebuilt nothing: "), (guess, "cannot be told")):
+        said = written(root, line)
+        assert (claim in " ".join(said.values())) == enough
+        for place in ("first screen", "table", "card"):
+            assert ("given 20 iterations where it is known to need 1,000" in said[place]) == (not enough), place
+        assert ("1,000 iterations where it is known to need 1,000" in said["card"]) == enough
+
+
+def test_what_an_attack_found_in_little_time_is_found(root):
+    found = {"measure": "auc", "value": 0.9, "chance": 0.5, "low": 0.8, "high": 0.95, "by": "shadows", "about": EFFORT}
+    said = written(root, found)
+    assert "That is better than guessing" in said["first screen"]
+    image = {"measure": "ssim", "value": 0.9, "chance": 0.4, "by": "inversion", "about": EFFORT}
+    assert "rebuilt images from what clients sent" in written(root, image)["first screen"]
 
 
 def test_an_estimate_of_epsilon_is_no_finding_and_the_highest_of_many_says_so(root):

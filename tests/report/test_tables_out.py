@@ -200,7 +200,7 @@ def test_every_table_of_a_store_in_every_form(made, name, form):
     assert render(table, form)
     assert (
         len(table.rows)
-        == {"attacks": 6, "cards": 2, "clients": 0, "measures": 2, "missing": 0, "runs": 4, "utility": 1}[name]
+        == {"attacks": 6, "cards": 2, "clients": 0, "measures": 3, "missing": 0, "runs": 4, "utility": 1}[name]
     )
 
 
@@ -218,7 +218,9 @@ def test_utility_table_is_the_mean_of_the_last_round(made):
 
     table = TABLES["utility"](read(made))
     found = read(made).frame.query("measure == 'accuracy' and round == 1")
-    for defence, cell in zip(table.columns[1:], table.rows[0][1:], strict=True):
+    assert table.columns[-1] == "constant answer"
+    assert table.rows[0][-1] == pytest.approx(found["chance"].mean())
+    for defence, cell in zip(table.columns[1:-1], table.rows[0][1:-1], strict=True):
         assert cell.mean == pytest.approx(found[found["defence"] == defence]["value"].mean())
 
 

@@ -2,7 +2,7 @@
 
 from leakline.attacks.attribute_inference import AttributeInference
 from leakline.attacks.audit import Audit, LdpDistinguish
-from leakline.attacks.base import Artefact, Attack, Challenge, Lab
+from leakline.attacks.base import Artefact, Attack, Challenge, Effort, Lab
 from leakline.attacks.client_inference import ClientInference
 from leakline.attacks.imprint import Imprint
 from leakline.attacks.inversion import GradientInversion
@@ -19,6 +19,7 @@ __all__ = [
     "Audit",
     "Challenge",
     "ClientInference",
+    "Effort",
     "GradientInversion",
     "Imprint",
     "Lab",

@@ -45,6 +45,24 @@ class Artefact:
     lists: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
 
+@dataclass(frozen=True)
+class Effort:
+    """How much work an attack is given, beside how much it is known to need: what its failure is worth.
+
+    ``needed`` is what it was shown to work with, where that was shown; ``of`` says what is counted (iterations, shadow
+    federations).
+    """
+
+    given: float
+    needed: float
+    of: str
+
+    @property
+    def about(self) -> dict[str, str | float]:
+        """As readings carry it."""
+        return {"effort": float(self.given), "needs": float(self.needed), "work": self.of}
+
+
 class Lab(Protocol):
     """The examiner's powers over one federation that has been run."""
 
@@ -146,6 +164,13 @@ class Attack(ABC):
     def passes(self, federation: Federation) -> float:
         """How many examples' training steps its searches cost at most."""
         return 0.0
+
+    def effort(self, federation: Federation) -> Effort | None:
+        """How much work it is given beside how much it needs; None where strength is no matter of work.
+
+        The number of trials is no effort: intervals count it.
+        """
+        return None
 
     @abstractmethod
     def challenges(self, lab: Lab) -> Iterator[Challenge]:

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from leakline.attacks.base import Attack, Challenge, Lab
+from leakline.attacks.base import Attack, Challenge, Effort, Lab
 from leakline.attacks.class_shares import FOLDS, Shares, counts_of, learnt
 from leakline.bench.training import Plan
 from leakline.data.base import Client, Data
@@ -23,6 +23,10 @@ from leakline.weights import Weights
 
 TOGETHER = 8
 """How many simulated clients answer at a time: whole updates wait in memory until their last layer is taken."""
+
+
+NEEDED = 24
+"""Simulated clients with which docs/case-mix.md's figures were made."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,7 @@ class LabelInference(Attack):
 
     rounds: tuple[int, ...] = (0,)
     clients: tuple[str, ...] = ()
-    worlds: int = 24
+    worlds: int = NEEDED
     confidence: float = 0.95
     seed: int = 0
     seat: ClassVar[Seat] = Seat.SERVER
@@ -86,6 +90,10 @@ class LabelInference(Attack):
     def wants(self, federation: Federation) -> Keep:
         """The updates that the federation must keep for this attack."""
         return lambda index, client: index in self.rounds and client in self._targets(federation)
+
+    def effort(self, federation: Federation) -> Effort:
+        """Simulated clients, beside those with which it was shown to find case mixes."""
+        return Effort(self.worlds, NEEDED, "simulated clients")
 
     def trains(self, federation: Federation) -> dict[str, float]:
         """Rounds' worth of training for the simulated clients, one set for each size of client."""

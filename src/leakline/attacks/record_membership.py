@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 import numpy as np
 import torch
 
-from leakline.attacks.base import Attack, Challenge, Lab
+from leakline.attacks.base import Attack, Challenge, Effort, Lab
 from leakline.attacks.verdicts import leaks
 from leakline.attacks.worlds import STRIDE
 from leakline.data.base import Client, Data
@@ -23,6 +23,8 @@ from leakline.views import PublicView
 from leakline.weights import Weights
 
 Score = Literal["loss", "lira-online", "lira-offline", "rmia"]
+NEEDED = 16
+"""Shadow federations with which the attack was shown to find members; with fewer it may fail for want of them."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ class RecordMembership(Attack):
     """
 
     records: int = 400
-    shadows: int = 16
+    shadows: int = NEEDED
     on: Literal["model", "update"] = "model"
     scores: tuple[Score, ...] = ("loss", "lira-online", "lira-offline", "rmia")
     seat: ClassVar[Seat] = Seat.PUBLIC
@@ -89,6 +91,10 @@ class RecordMembership(Attack):
                     f"{self._each(federation)} of each are asked for, and one more to compare with",
                     "lower records, or raise client_test in [data]",
                 )
+
+    def effort(self, federation: Federation) -> Effort:
+        """Shadow federations, beside those with which it was shown to find members."""
+        return Effort(self.shadows, NEEDED, "shadow federations")
 
     def trains(self, federation: Federation) -> dict[str, float]:
         """Rounds for the shadow federations, as many as the cell's own each."""

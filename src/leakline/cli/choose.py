@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,7 +21,12 @@ if TYPE_CHECKING:
 def choose(
     target: Annotated[str, typer.Argument(help="A run directory, or a study whose results are in runs/NAME.")],
     at_most: Annotated[
-        list[str], typer.Option("--max", help='"NAME<=NUMBER": at most this, such as "client-inference.auc<=0.55".')
+        list[str],
+        typer.Option(
+            "--max",
+            help='"NAME<=NUMBER": at most this, such as "client-inference.auc<=0.55" (by every rule of the attack) or '
+            '"strongest.auc<=0.6" (of every attack).',
+        ),
     ] = [],  # noqa: B006
     at_least: Annotated[
         list[str], typer.Option("--min", help='"NAME>=NUMBER": at least this, such as "accuracy>=0.85".')
@@ -64,19 +70,20 @@ def _advise(ranked: Sequence[Candidate], limits: Sequence[str], missing: int) ->
         out.print(f"{len(kept)} of {len(ranked)} settings keep all limits, the most useful first:")
     else:
         out.print(f"None of the {len(ranked)} settings keeps all limits. The nearest first:")
-    for candidate in (kept or rest)[:10]:
+    far = [c for c in rest if any(j.short == math.inf for j in c.judged)]
+    for candidate in (kept or [c for c in rest if c not in far] or rest)[:10]:
         epsilon = candidate.figures["epsilon"].text
         out.print(clean(f"  {candidate.where}: {', '.join(_figures(candidate))}; formal epsilon: {epsilon}"))
-        for judged in candidate.judged:
-            if judged.missing:
-                out.print(clean(f"    {judged.missing}"))
+        for text in candidate.missing:
+            out.print(clean(f"    {text}"))
         for name in candidate.bare:
             out.print(clean(f"    {name} has no interval (one seed): its value alone was judged"))
-    if kept and rest:
-        out.print("\nThe others:")
-        for candidate in rest[:10]:
-            lacks = "; ".join(j.missing for j in candidate.judged if j.missing)
-            out.print(clean(f"  {candidate.where}: {lacks}"))
+    if rest and (kept or 0 < len(far) < len(rest)):
+        out.print(
+            "\nThe others:" if kept else "\nOut of reach, because what a limit asks for was not promised or measured:"
+        )
+        for candidate in (rest if kept else far)[:10]:
+            out.print(clean(f"  {candidate.where}: {'; '.join(candidate.missing)}"))
     out.print("\nAn attack that failed proves nothing about a better one; only a formal epsilon does.")
     out.print("Choosing by results on private data is a release of its own, which no epsilon above counts.")
     if missing:
@@ -84,14 +91,13 @@ def _advise(ranked: Sequence[Candidate], limits: Sequence[str], missing: int) ->
 
 
 def _figures(candidate: Candidate) -> list[str]:
-    return [f"{j.limit.name} {j.figure.text}" for j in candidate.judged if j.figure is not None]
+    return [f"{j.figure.name} {j.figure.text}" for j in candidate.judged if j.figure is not None]
 
 
 def _plain(candidate: Candidate) -> dict[str, Any]:
-    import math
-
     return {
         "where": candidate.where, "defence": candidate.defence, "kept": candidate.kept,
+        "useless": candidate.useless,
         "limits": [
             {
                 "limit": str(j.limit), "kept": j.kept, "missing": j.missing,

@@ -38,11 +38,11 @@ def installation() -> tuple[list[tuple[str, str]], bool]:
         ("cores", str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count())),
         ("free disk", f"{shutil.disk_usage('.').free / 2**30:.0f} GiB here"),
     ]
-    for extra, package in (("flower", "flwr"), ("medical", "monai")):
+    for extra, package in (("flower", "flwr"), ("medical", "monai"), ("medical", "pydicom"), ("medical", "nibabel")):
         try:
-            rows.append((extra, f"{package} {importlib.metadata.version(package)}"))
+            rows.append((package, importlib.metadata.version(package)))
         except importlib.metadata.PackageNotFoundError:
-            rows.append((extra, f"not installed: pip install leakline[{extra}]"))
+            rows.append((package, f"not installed: pip install leakline[{extra}]"))
     folder = os.environ.get("LEAKLINE_DATA")
     files = sorted(p.stem for p in Path(folder).glob("*.npz")) if folder else []
     rows.append(

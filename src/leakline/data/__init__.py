@@ -11,10 +11,12 @@ from typing import ClassVar, Protocol
 from leakline.data.arrays import MedMNIST, Npz
 from leakline.data.base import Client, Data, Dataset, Kind, Task, Trait
 from leakline.data.csv_signals import CsvSignals
+from leakline.data.dicom_folder import DicomFolder
 from leakline.data.digits import Digits
 from leakline.data.elsewhere import AtNodes, Elsewhere
 from leakline.data.folders import ImageFolder
 from leakline.data.motion import Motion
+from leakline.data.nifti_folder import NiftiFolder
 from leakline.data.partition import Row, partition, table
 from leakline.data.partitioners import ByColumn, Counts, Dirichlet, Even, Partitioner, Sizes
 from leakline.data.phantoms import Phantoms
@@ -58,6 +60,8 @@ DATASETS: dict[str, type[Source]] = {
     "phantoms": Phantoms,
     "motion": Motion,
     "image-folder": ImageFolder,
+    "dicom-folder": DicomFolder,
+    "nifti-folder": NiftiFolder,
     "npz": Npz,
     "csv-signals": CsvSignals,
     "at-nodes": AtNodes,
@@ -102,6 +106,7 @@ __all__ = [
     "CsvSignals",
     "Data",
     "Dataset",
+    "DicomFolder",
     "Digits",
     "Dirichlet",
     "Elsewhere",
@@ -117,6 +122,7 @@ __all__ = [
     "MobiAct",
     "Motion",
     "MotionSense",
+    "NiftiFolder",
     "Npz",
     "Partitioner",
     "Phantoms",

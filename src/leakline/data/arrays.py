@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -13,12 +13,14 @@ import torch
 from leakline.data.base import Data, Dataset, Kind
 from leakline.data.guard import lengths_agree, npz_names, read_npz
 from leakline.data.images import channels_first, resize
-from leakline.data.split import subset
+from leakline.data.people import Record, gather
+from leakline.data.split import group_ids, subset
 from leakline.errors import DataError
 from leakline.names import printable
 
 Layout = Literal["auto", "nchw", "nhwc", "nhw", "ncl", "nlc", "nd"]
 MOST_CLASSES = 10_000
+PERSONAL = ("patient", "site", "sex", "age", "split")
 
 
 @dataclass(frozen=True)
@@ -28,12 +30,19 @@ class Npz:
     ``x``: images (uint8, read as value / 255; or floating point, read as they are), signals N, C, L, or rows
     of features. ``layout = "auto"`` takes four axes as images, three as grey images if uint8 and as signals
     N, C, L otherwise. ``y``: whole numbers, text, or masks (N, H, W: segmentation). Optional arrays:
-    ``class_names``, ``groups`` (patients), and any named in ``columns``, each as long as the training part.
+    ``class_names``; ``patient`` (whose example it is), ``site``, ``sex``, ``age``, ``split`` (train or test), or
+    whatever array these keys name (``groups`` will do for ``patient``); and any in ``columns``. Each is as long as x;
+    beside x_train and x_test, patients are ``patient`` or ``patient_train``, and ``patient_test``.
     """
 
     path: str
     layout: Layout = "auto"
     columns: tuple[str, ...] = ()
+    patient: str = ""
+    site: str = ""
+    sex: str = ""
+    age: str = ""
+    split: str = ""
     limit: int | None = None
     max_bytes: int | None = None
     embedded: ClassVar[bool] = False
@@ -46,31 +55,52 @@ class Npz:
     def load(self) -> Dataset:
         """Read and check the arrays."""
         path = Path(self.path)
-        end = "_train" if "x_train" in npz_names(path) else ""
+        there = npz_names(path)
+        end = "_train" if "x_train" in there else ""
         x, y = f"x{end}", f"y{end}"
-        optional = ("x_test", "y_test", "class_names", "groups")
-        arrays = read_npz(path, (x, y, *self.columns), optional, self.max_bytes)
-        lengths_agree(path, arrays, x, y, "groups", *self.columns)
+        facts = {field: self._array(path, field, there) for field in PERSONAL}
+        named = [name for name in facts.values() if name]
+        later = {field: f"{field}_test" for field in PERSONAL if end and f"{field}_test" in there}
+        optional = ("x_test", "y_test", "class_names", *later.values())
+        arrays = read_npz(path, (x, y, *self.columns, *named), optional, self.max_bytes)
+        lengths_agree(path, arrays, x, y, *named, *self.columns)
         names, train_y, test_y = _targets(path, arrays[y], arrays.get("y_test"), arrays.get("class_names"))
         kind: Kind = "segmentation" if train_y.ndim > 1 else "classification"
-        groups = _groups(path, arrays["groups"]) if "groups" in arrays else None
-        data = Data(_inputs(path, arrays[x], self.layout), torch.from_numpy(train_y), groups)
-        test = None
-        if "x_test" in arrays and test_y is not None:
-            lengths_agree(path, arrays, "x_test", "y_test")
-            test = Data(_inputs(path, arrays["x_test"], self.layout), torch.from_numpy(test_y))
-            if test.x.shape[1:] != data.x.shape[1:] or test.x.dtype != data.x.dtype:
-                raise DataError("x_test has another shape or type than the training part", printable(path))
+        data = Data(_inputs(path, arrays[x], self.layout), torch.from_numpy(train_y))
         if kind == "segmentation" and data.x.shape[2:] != data.y.shape[2:]:
             raise DataError(
                 f"masks are {tuple(data.y.shape[2:])}, images {tuple(data.x.shape[2:])}",
                 printable(path),
                 "save masks of the images' size",
             )
-        columns = {c: tuple(str(v) for v in arrays[c].tolist()) for c in self.columns}
-        whole = Dataset("npz", data, test, names, kind, columns)
-        rows = subset(data.labels(), None if groups is None else groups.numpy(), self.limit)
-        return whole if len(rows) == len(data) else whole.take(rows)
+        records = _records(path, arrays, facts, len(data))
+        if "x_test" in arrays and test_y is not None:
+            lengths_agree(path, arrays, "x_test", "y_test", *later.values())
+            test = Data(_inputs(path, arrays["x_test"], self.layout), torch.from_numpy(test_y))
+            if test.x.shape[1:] != data.x.shape[1:] or test.x.dtype != data.x.dtype:
+                raise DataError("x_test has another shape or type than the training part", printable(path))
+            held = [replace(r, split="test") for r in _records(path, arrays, later, len(test))]
+            whole = (torch.cat([data.x, test.x]), torch.cat([data.y, test.y]), [*records, *held])
+        else:
+            whole = (data.x, data.y, records)
+        dataset = gather("npz", *whole, names, printable(path), kind)
+        trained = [i for i, r in enumerate(records) if not r.tested]
+        texts = {c: [str(v) for v in arrays[c].tolist()] for c in self.columns}
+        columns = dict(dataset.columns) | {c: tuple(values[i] for i in trained) for c, values in texts.items()}
+        dataset = replace(dataset, columns=columns)
+        rows = subset(dataset.train.labels(), group_ids(dataset.train), self.limit)
+        return dataset if len(rows) == len(dataset.train) else dataset.take(rows)
+
+    def _array(self, path: Path, field: str, there: Sequence[str]) -> str:
+        """The name of the array that holds a fact about people; "" where there is none."""
+        wanted = str(getattr(self, field))
+        if wanted and wanted not in there:
+            raise DataError(
+                f"the file has no array {printable(wanted)!r}", f"{printable(path)}, {field}",
+                f"it holds: {printable(', '.join(there))}",
+            )  # fmt: skip
+        usual = (field, f"{field}_train", *(("groups",) if field == "patient" else ()))
+        return wanted or next((name for name in usual if name in there), "")
 
 
 @dataclass(frozen=True)
@@ -180,7 +210,12 @@ def _masks(path: Path, y: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray((y > 0).astype(np.uint8)[:, None])
 
 
-def _groups(path: Path, groups: np.ndarray) -> torch.Tensor:
-    if groups.ndim != 1:
-        raise DataError(f"groups must be one value for each example: {groups.shape}", printable(path))
-    return torch.from_numpy(np.unique(groups, return_inverse=True)[1].astype(np.int64))
+def _records(path: Path, arrays: Mapping[str, np.ndarray], facts: Mapping[str, str], n: int) -> list[Record]:
+    """What arrays say of people, one record for each example."""
+    texts = {}
+    for field, name in facts.items():
+        if name and name in arrays:
+            if arrays[name].ndim != 1:
+                raise DataError(f"{name} must be one value for each example: {arrays[name].shape}", printable(path))
+            texts[field] = [str(value) for value in arrays[name].tolist()]
+    return [Record(**{field: values[i] for field, values in texts.items()}) for i in range(n)]

@@ -67,7 +67,8 @@ class Dataset:
 
     ``columns`` are per-example values of ``train`` by which one may partition (subject, site). ``traits`` map
     a column's value to facts about that client that only examiners read ({"subject": {"sub-1": {"gender":
-    "woman"}}}).
+    "woman"}}}). ``remarks`` are for whoever checks a study: what was left out or is not known. ``group`` is what a
+    group of ``train.groups`` is (a patient, a recording).
     """
 
     name: str
@@ -77,6 +78,8 @@ class Dataset:
     kind: Kind = "classification"
     columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
     traits: Mapping[str, Mapping[str, Mapping[str, Trait]]] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
+    group: str = "group"
 
     def take(self, rows: np.ndarray | Sequence[int]) -> Dataset:
         """The same data set with only these training examples, in this order; the test part stays whole."""
@@ -97,7 +100,10 @@ class Client:
 
 @dataclass(frozen=True)
 class Task:
-    """A data set shared out: who holds what, and what the server keeps for itself."""
+    """A data set shared out: who holds what, and what the server keeps for itself.
+
+    ``remarks`` and ``group`` are the data set's, with what sharing it out added.
+    """
 
     clients: tuple[Client, ...]
     test: Data | None
@@ -105,8 +111,16 @@ class Task:
     classes: tuple[str, ...]
     kind: Kind = "classification"
     name: str = "task"
+    remarks: tuple[str, ...] = ()
+    group: str = "group"
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of one input."""
         return tuple(self.clients[0].train.x.shape[1:])
+
+    @property
+    def most_records(self) -> int | None:
+        """The most training records that one group (a patient) has at a client; None where nobody says."""
+        held = [c.train.groups for c in self.clients if c.train.groups is not None and len(c.train.groups)]
+        return max((int(np.unique(groups.numpy(), return_counts=True)[1].max()) for groups in held), default=None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
@@ -28,7 +28,7 @@ class CsvSignals:
 
     ``channels`` are the columns to use (empty: all other columns that hold numbers). A recording is an
     unbroken run of rows of one file with the same label and subject; windows never reach beyond it, splits
-    never cut it. ``subject = ""``: there is no such column, each file is a subject.
+    never cut it, nor (``group = "subject"``) a subject. ``subject = ""``: there is no such column, each file is one.
     """
 
     path: str
@@ -39,6 +39,7 @@ class CsvSignals:
     stride: int = 128
     normalise: Normalise = "channel"
     limit: int | None = None
+    group: Literal["recording", "subject"] = "recording"
     embedded: ClassVar[bool] = False
     needs: ClassVar[str] = "path: a CSV file or a folder of them"
 
@@ -85,7 +86,7 @@ class CsvSignals:
             activities=activities,
             traits={},
         )
-        return windowed("csv-signals", recordings, self.window, self.stride, self.normalise, self.limit)
+        return windowed("csv-signals", recordings, self.window, self.stride, self.normalise, self.limit, self.group)
 
     def _table(self, path: Path) -> pd.DataFrame:
         frame = read_csv(path)
@@ -99,8 +100,8 @@ class CsvSignals:
         return tuple(str(c) for c in columns)
 
 
-def read_csv(path: Path) -> pd.DataFrame:
-    """A CSV file as a table, with column names freed of blanks."""
+def read_csv(path: Path, text: bool = False) -> pd.DataFrame:
+    """A CSV file as a table, with column names freed of blanks; ``text``: every cell as it is written."""
     import pandas as pd
 
     with reading(path, "check that it is a CSV file with a line of column names"):
@@ -114,7 +115,9 @@ def read_csv(path: Path) -> pd.DataFrame:
         if path.stat().st_size > CSV_BYTES:
             raise DataError(f"the CSV file is larger than {CSV_BYTES:,} bytes", printable(path), "split it")
         # low_memory guesses types piece by piece, and warns where the guesses differ.
-        frame: pd.DataFrame = pd.read_csv(path, low_memory=False)
+        frame: pd.DataFrame = (
+            pd.read_csv(path, dtype=str, keep_default_na=False) if text else pd.read_csv(path, low_memory=False)
+        )
         frame.columns = frame.columns.astype(str).str.strip()
     if not len(frame):
         raise DataError("the CSV file has no rows", printable(path), "check the file")

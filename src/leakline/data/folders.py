@@ -1,45 +1,48 @@
-"""Images in folders: class/*.png, train/class/*.png, or with a client's folder above the class."""
+"""Images in folders: class/*.png, train/class/*.png, with a site's folder above the class, or told by a sheet."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 import torch
 
-from leakline.data.base import Data, Dataset
-from leakline.data.guard import folder_of, reading
+from leakline.data.base import Dataset
+from leakline.data.files import below, entries, instead, text
+from leakline.data.guard import child, folder_of, reading
 from leakline.data.images import SUFFIXES, channels_first, decode_many
+from leakline.data.people import Record, gather, patient_codes
+from leakline.data.sheet import by_pattern, pattern_of, read_sheet
 from leakline.data.split import subset
 from leakline.errors import DataError
 from leakline.names import natural, printable
 
 
 @dataclass(frozen=True)
-class Entry:
-    """One image file, the class that its folder names, and the client above it ("" if there is none)."""
-
-    path: Path
-    label: str
-    client: str
-
-
-@dataclass(frozen=True)
 class ImageFolder:
-    """Your own images: a folder with one sub-folder for each class.
+    """Your own images: a folder with one sub-folder for each class, or with a sheet that tells what each image is.
 
     ``path/class/*.png``, ``path/train/class/*.png`` with ``path/test/class/*.png``, and with ``sites =
-    true`` one more level ``.../client/class/*.png`` whose names become the column "client". Images are
-    brought to ``size`` x ``size``, grey or RGB. More than ``max_bad_files`` that cannot be read, and nothing
-    is loaded.
+    true`` one more level ``.../site/class/*.png`` whose names become the column "site".
+
+    ``labels``: a CSV in the folder, with the columns file (or patient), label, site, patient, sex, age, split, as
+    far as they are known; without file there is one row for each patient, who has a folder (or a place in the
+    pattern); without label the class is the image's folder. ``pattern``: what the folders' and files' names say, such
+    as ``"{site}/{label}/{patient}_*.png"``. Splits and clients keep a patient's images together.
+
+    Images are brought to ``size`` x ``size``, grey or RGB. More than ``max_bad_files`` that cannot be read, that have
+    no row, or rows without a file, and nothing is loaded.
     """
 
     path: str
     size: int = 64
     grey: bool = True
     sites: bool = False
+    labels: str = ""
+    pattern: str = ""
     limit: int | None = None
     max_bad_files: int = 0
     embedded: ClassVar[bool] = False
@@ -50,6 +53,10 @@ class ImageFolder:
             raise ValueError(f"size must be from 1 to 4096: {self.size}")
         if self.max_bad_files < 0 or (self.limit is not None and self.limit < 1):
             raise ValueError(f"max_bad_files and limit must not be negative: {self.max_bad_files}, {self.limit}")
+        if self.sites and (self.labels or self.pattern):
+            raise ValueError("sites = true is for folders alone; a sheet has a column site, a pattern {site}")
+        if self.pattern:
+            pattern_of(self.pattern)
 
     def available(self) -> bool:
         """Whether the folder is there."""
@@ -59,70 +66,105 @@ class ImageFolder:
         """Read the images."""
         with reading(self.path):
             root = folder_of(Path(self.path))
-            inner = root / "train"
-            train = entries(inner if inner.is_dir() else root, self.sites)
-            test = entries(root / "test", self.sites) if inner.is_dir() and (root / "test").is_dir() else []
-        if not train:
+            told = bool(self.labels or self.pattern)
+            every = {p.relative_to(root).as_posix(): Record() for p in below(root, SUFFIXES)} if told else {}
+            records = every or in_class_folders(root, self.sites)
+        if not records:
             raise DataError(
-                "the folder has no images in class folders",
+                f"the folder has no images{'' if told else ' in class folders'}{instead(root)}",
                 printable(root),
-                "use path/class/*.png, or path/client/class/*.png with sites = true",
+                "use path/class/*.png, path/site/class/*.png with sites = true, or labels = a CSV file",
             )
-        classes = tuple(sorted({e.label for e in train}, key=natural))
-        strange = {e.label for e in test} - set(classes)
+        lines: list[str] = []
+        bad = 0
+        if told:
+            records, lines, bad = describe_files(root, records, self.labels, self.pattern)
+        files, classes = list(records), classes_of(records.values(), printable(root))
+        files = self._limited(files, records, classes)
+        images, good, failed = decode_many([root / file for file in files], self.grey, self.size)
+        if failed:
+            some = "; ".join(f"{printable(files[i])} ({printable(why, 80)})" for i, why in failed[:5])
+            more = "; ..." if len(failed) > 5 else ""
+            lines.append(f"{len(failed)} of {len(files)} image files cannot be read: {some}{more}")
+        refuse(lines, bad + len(failed), self.max_bad_files, root, bool(images))
+        kept = [records[files[i]] for i in good]
+        y = torch.tensor([classes.index(r.label) for r in kept])
+        x = torch.from_numpy(channels_first(np.stack(images)))
+        named = tuple(text(c) for c in classes)
+        return gather("image-folder", x, y, kept, named, printable(root), remarks=lines)
+
+    def _limited(self, files: list[str], records: Mapping[str, Record], classes: Sequence[str]) -> list[str]:
+        """At most about ``limit`` training images, whole patients; the test part stays whole."""
+        train = [file for file in files if not records[file].tested]
+        told = [records[file] for file in train]
+        rows = subset(np.array([classes.index(r.label) for r in told]), patient_codes(told), self.limit)
+        chosen = {train[i] for i in rows}
+        return [file for file in files if records[file].tested or file in chosen]
+
+
+def describe_files(
+    root: Path, records: Mapping[str, Record], labels: str, pattern: str
+) -> tuple[dict[str, Record], list[str], int]:
+    """What a pattern and a sheet say of files, what does not fit in lines with counts, and how many that are.
+
+    Where a sheet has one row for each patient and neither pattern nor file names one, it is the file's first folder.
+    """
+    lines: list[str] = []
+    odd = 0
+    known = dict(records)
+    if pattern:
+        fits, strange = by_pattern(pattern_of(pattern), list(known))
+        known = {file: _merged(records[file], record) for file, record in fits.items()}
         if strange:
-            raise DataError(
-                f"only the test part has the class {printable(', '.join(sorted(strange)))}",
-                printable(root),
-                "name the class folders alike",
-            )
-        labels = np.array([classes.index(e.label) for e in train])
-        train = [train[i] for i in subset(labels, None, self.limit)]
-        bad: list[str] = []
-        data, kept = self._read(train, classes, root, bad)
-        held = self._read(test, classes, root, bad)[0] if test else None
-        if len(bad) > self.max_bad_files or data is None:
-            raise DataError(
-                f"{len(bad)} of {len(train) + len(test)} image files cannot be read: {'; '.join(bad[:5])}"
-                + ("; ..." if len(bad) > 5 else ""),
-                printable(root),
-                "replace or remove them, or raise max_bad_files",
-            )
-        columns = {"client": tuple(train[i].client for i in kept)} if self.sites else {}
-        return Dataset("image-folder", data, held, tuple(text(c) for c in classes), columns=columns)
-
-    def _read(
-        self, files: list[Entry], classes: tuple[str, ...], root: Path, bad: list[str]
-    ) -> tuple[Data | None, list[int]]:
-        images, good, failed = decode_many([e.path for e in files], self.grey, self.size)
-        bad += [f"{printable(files[i].path.relative_to(root))} ({printable(reason, 80)})" for i, reason in failed]
-        if not images:
-            return None, []
-        y = np.array([classes.index(files[i].label) for i in good], dtype=np.int64)
-        return Data(torch.from_numpy(channels_first(np.stack(images))), torch.from_numpy(y)), good
+            odd += len(strange)
+            some = printable(", ".join(strange[:3]) + (", ..." if len(strange) > 3 else ""))
+            lines.append(f"{len(strange)} of {len(records)} files do not fit the pattern: {some}")
+    if labels:
+        with reading(root / labels):
+            sheet = read_sheet(child(root, labels))
+        if sheet.key == "patient":
+            known = {f: replace(r, patient=r.patient or f.partition("/")[0]) for f, r in known.items()}
+        known, more, count = sheet.match(known)
+        lines, odd = lines + more, odd + count
+    known = {f: r if r.label else replace(r, label=f.rpartition("/")[0].rpartition("/")[2]) for f, r in known.items()}
+    blank = [file for file, record in known.items() if not record.label]
+    if blank:
+        odd += len(blank)
+        lines.append(f"{len(blank)} of {len(records)} files have no label: {printable(', '.join(blank[:3]))}")
+    return {file: record for file, record in known.items() if record.label}, lines, odd
 
 
-def entries(root: Path, clients: bool = False) -> list[Entry]:
-    """The image files below a folder, in natural order; hidden files and other kinds are passed over."""
-    listed = []
-    for client in _folders(root) if clients else [root]:
-        for label in _folders(client):
-            listed += [Entry(p, label.name, text(client.name) if clients else "") for p in images_in(label)]
-    return listed
+def _merged(record: Record, said: Record) -> Record:
+    told = {field: value for field, value in vars(said).items() if value}
+    return replace(record, **told)
 
 
-def images_in(folder: Path) -> list[Path]:
-    """The image files of one folder, in natural order."""
-    paths = [p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES and not p.name.startswith(".")]
-    return sorted(paths, key=lambda p: natural(p.name))
+def refuse(lines: Sequence[str], bad: int, allowed: int, root: Path, any_left: bool) -> None:
+    """End with everything that is wrong with a folder's files at once, if that is more than is allowed."""
+    if bad > allowed or not any_left:
+        raise DataError(
+            "; ".join(lines) or "no file is left", printable(root),
+            f"mend or remove them, or set max_bad_files = {bad}",
+        )  # fmt: skip
 
 
-def _folders(root: Path) -> list[Path]:
-    # A link could lead anywhere on the machine.
-    found = [p for p in root.iterdir() if p.is_dir() and not p.is_symlink() and not p.name.startswith(".")]
-    return sorted(found, key=lambda p: natural(p.name))
+def classes_of(records: Iterable[Record], where: str) -> tuple[str, ...]:
+    """The classes of the training part, in natural order; one that only the test part has is refused."""
+    every = list(records)
+    classes = tuple(sorted({r.label for r in every if not r.tested}, key=natural))
+    strange = {r.label for r in every} - set(classes)
+    if strange:
+        raise DataError(
+            f"only the test part has the class {printable(', '.join(sorted(strange)))}", where, "name the classes alike"
+        )
+    return classes
 
 
-def text(name: str) -> str:
-    """A file name as text that can be stored: undecodable bytes become question marks."""
-    return name.encode("utf-8", "replace").decode("utf-8")
+def in_class_folders(root: Path, sites: bool = False) -> dict[str, Record]:
+    """Records by file, of images in class folders: below train and test where there is train, else below the root."""
+    parts = {"train": root / "train", "test": root / "test"} if (root / "train").is_dir() else {"": root}
+    return {
+        entry.path.relative_to(root).as_posix(): Record(entry.label, entry.site, split=split)
+        for split, part in parts.items() if part.is_dir()
+        for entry in entries(part, sites)
+    }  # fmt: skip

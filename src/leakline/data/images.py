@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import torch
@@ -16,6 +16,9 @@ from torch.nn import functional
 
 from leakline.data.guard import MAX_PIXELS
 from leakline.errors import DataError
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp"})
 FORMATS = ("PNG", "JPEG", "BMP", "TIFF", "WEBP")
@@ -40,17 +43,25 @@ def decode(source: bytes | Path, grey: bool, size: int | None = None) -> np.ndar
         if image.width * image.height > MAX_PIXELS:
             raise DataError(f"the image has {image.width} x {image.height} pixels, more than {MAX_PIXELS:,} in all")
         if image.mode.startswith("I") or image.mode == "F":
-            plain = Image.fromarray(_to_byte(np.asarray(image)))
+            plain = Image.fromarray(to_byte(np.asarray(image)))
         else:
             plain = image.convert("RGBA") if image.mode in ("P", "PA") else image.copy()
-        plain = plain.convert("L" if grey else "RGB")
-        if size is not None and plain.size != (size, size):
-            shrinks = min(plain.size) >= size
-            plain = plain.resize((size, size), Image.Resampling.BOX if shrinks else Image.Resampling.BILINEAR)
-        return np.asarray(plain, dtype=np.uint8)
+        return fit(plain, size, grey)
 
 
-def _to_byte(values: np.ndarray) -> np.ndarray:
+def fit(picture: Image.Image | np.ndarray, size: int | None, grey: bool) -> np.ndarray:
+    """A picture as uint8 H, W (grey) or H, W, 3, brought to size x size: by area if it shrinks, bilinear if not."""
+    from PIL import Image
+
+    plain = Image.fromarray(picture) if isinstance(picture, np.ndarray) else picture
+    plain = plain.convert("L" if grey else "RGB")
+    if size is not None and plain.size != (size, size):
+        shrinks = min(plain.size) >= size
+        plain = plain.resize((size, size), Image.Resampling.BOX if shrinks else Image.Resampling.BILINEAR)
+    return np.asarray(plain, dtype=np.uint8)
+
+
+def to_byte(values: np.ndarray) -> np.ndarray:
     """Sixteen-bit and floating-point pixels, stretched from their own darkest to their own brightest."""
     low, high = float(np.min(values)), float(np.max(values))
     if not (np.isfinite(low) and np.isfinite(high)):

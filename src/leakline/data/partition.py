@@ -38,6 +38,9 @@ def partition(
     client's split depends on its name and its rows only. ``keep_groups = False`` lets splits cut through groups
     (windows of one recording, slices of one patient on both sides), as many papers do: test figures are then too good.
     """
+    remarks = list(dataset.remarks)
+    if not keep_groups and dataset.train.groups is not None:
+        remarks.append(f"keep_groups = false: splits cut through {dataset.group}s, and test figures are too good")
     if not keep_groups:
         test = dataset.test and replace(dataset.test, groups=None)
         dataset = replace(dataset, train=replace(dataset.train, groups=None), test=test)
@@ -67,7 +70,22 @@ def partition(
         )
     if dataset.kind == "segmentation":
         _check_marked(members, dataset.name)
-    return Task(tuple(members), test, validation, dataset.classes, dataset.kind, dataset.name)
+    remarks += _shared(members, dataset.group)
+    return Task(
+        tuple(members), test, validation, dataset.classes, dataset.kind, dataset.name, tuple(remarks), dataset.group
+    )
+
+
+def _shared(members: Sequence[Client], group: str) -> list[str]:
+    """Says so where records of one group (a patient) are at several clients."""
+    held = [set(groups_of(c.train, c.test)) for c in members]
+    several = len([g for g in set().union(*held) if sum(g in each for each in held) > 1])
+    return [f"{several} {group}s have records at several clients"] if several else []
+
+
+def groups_of(*parts: Data | None) -> list[int]:
+    """The groups that these parts have, each once."""
+    return sorted({int(g) for part in parts if part is not None and part.groups is not None for g in part.groups})
 
 
 def check(dataset: Dataset) -> None:
@@ -144,13 +162,15 @@ def _check_assignment(assigned: dict[str, np.ndarray], n: int) -> None:
 class Row:
     """One holder of data: its examples of each class (all its parts together), for training and for testing.
 
-    In segmentation the two counts are images in which nothing and something is marked.
+    In segmentation the two counts are images in which nothing and something is marked. ``groups``: how many patients
+    (or recordings) they are of, None where nobody says.
     """
 
     name: str
     counts: tuple[int, ...]
     train: int
     test: int
+    groups: int | None = None
 
 
 def table(task: Task) -> list[Row]:
@@ -167,4 +187,5 @@ def _row(name: str, classes: int, train: Data | None, test: Data | None) -> Row:
     parts = [data.labels() for data in (train, test) if data is not None]
     counts = np.bincount(np.concatenate(parts), minlength=classes)
     sizes = [0 if data is None else len(data) for data in (train, test)]
-    return Row(name, tuple(int(c) for c in counts), sizes[0], sizes[1])
+    held = len(groups_of(train, test)) or None
+    return Row(name, tuple(int(c) for c in counts), sizes[0], sizes[1], held)

@@ -78,7 +78,7 @@ class Phantoms:
             "patient": tuple(f"patient-{i + 1}" for i in patient),
         }
         facts: dict[str, dict[str, Trait]] = {f"site-{i + 1}": scanners.facts(i) for i in range(self.sites)}
-        return Dataset("phantoms", train, test, classes, self.kind, columns, {"site": facts})
+        return Dataset("phantoms", train, test, classes, self.kind, columns, {"site": facts}, group="patient")
 
     def _part(self, n: int, scanners: Scanner, part: str, first: int) -> tuple[Data, np.ndarray, np.ndarray]:
         rng = stream(self.seed, "phantoms", part)

@@ -194,7 +194,7 @@ def _haemorrhage(source: PreparedImages) -> Dataset:
         groups = labels_within(path, arrays["patient"], len(arrays["x"]), "patient")
     y = labels_within(path, arrays["y"], 2)
     data, _ = source.part(pixels(path, arrays, "x"), y, source.limit, groups)
-    return Dataset(source.name, data, None, ("normal", "haemorrhage"))
+    return Dataset(source.name, data, None, ("normal", "haemorrhage"), group="patient")
 
 
 def _train_test(source: PreparedImages, classes: tuple[str, ...]) -> Dataset:

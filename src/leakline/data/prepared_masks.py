@@ -70,7 +70,7 @@ class LggFlair(PreparedImages):
             "site": tuple(sites[i] for i in site[rows]),
             "patient": tuple(people[i] for i in patient[rows]),
         }
-        return Dataset(self.name, data, None, classes, self.kind, columns, {"patient": traits})
+        return Dataset(self.name, data, None, classes, self.kind, columns, {"patient": traits}, group="patient")
 
 
 @dataclass(frozen=True)
@@ -120,6 +120,7 @@ class Prostate(PreparedImages):
             ("background", "prostate"),
             "segmentation",
             {name: tuple(values[i] for i in train) for name, values in columns.items()},
+            group="patient",
         )
 
 

@@ -52,16 +52,26 @@ def normalise(x: np.ndarray, how: Normalise) -> np.ndarray:
     return np.asarray((x - mean) / np.maximum(std, 1e-6))
 
 
-def windowed(name: str, recordings: Recordings, window: int, stride: int, how: Normalise, limit: int | None) -> Dataset:
-    """The data set of windows: classes are activities, clients can be subjects, groups are recordings."""
+def windowed(
+    name: str,
+    recordings: Recordings,
+    window: int,
+    stride: int,
+    how: Normalise,
+    limit: int | None,
+    group: Literal["recording", "subject"] = "recording",
+) -> Dataset:
+    """The data set of windows: classes are activities, clients can be subjects, groups are recordings or subjects."""
     if window < 2 or stride < 1:
         raise ValueError(f"window must be at least 2 and stride at least 1: {window}, {stride}")
     first, recording = starts(recordings.offsets, window, stride)
     if not len(first):
         raise DataError(f"no recording is as long as a window of {window}", name, "use a shorter window")
     y = recordings.activity[recording]
-    rows = subset(y, recording, limit)
-    first, recording, y = first[rows], recording[rows], y[rows]
+    whose = np.unique(recordings.subject, return_inverse=True)[1].astype(np.int64)[recording]
+    together = recording if group == "recording" else whose
+    rows = subset(y, together, limit)
+    first, recording, y, together = first[rows], recording[rows], y[rows], together[rows]
     pieces = np.lib.stride_tricks.sliding_window_view(recordings.signal, window, axis=0)
     x = normalise(np.asarray(pieces[first], dtype=np.float32), how)
     if not np.isfinite(x).all():
@@ -70,7 +80,7 @@ def windowed(name: str, recordings: Recordings, window: int, stride: int, how: N
     data = Data(
         torch.from_numpy(np.ascontiguousarray(x)),
         torch.from_numpy(y.astype(np.int64)),
-        torch.from_numpy(recording),
+        torch.from_numpy(together),
     )
     return Dataset(
         name,
@@ -79,6 +89,7 @@ def windowed(name: str, recordings: Recordings, window: int, stride: int, how: N
         recordings.activities,
         columns={"subject": who},
         traits={"subject": recordings.traits},
+        group=group,
     )
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from leakline.decide.limits import Figure, Limit, check_names, places_of
+from leakline.decide.limits import Figure, Limit, check_names, no_better_than, pick, places_of
 from leakline.results import Results
 from leakline.text import number
 
@@ -41,12 +41,12 @@ class Judged:
         if self.figure is None or self.worst is None:
             return f"{self.limit.name} was not measured"
         if not math.isfinite(self.worst):
-            return f"{self.limit.name}: {self.figure.text}, wanted {self.limit.sign} {self.limit.bound:g}"
+            return f"{self.figure.name}: {self.figure.text}, wanted {self.limit.sign} {self.limit.bound:g}"
         value = self.figure.value
         most = "up to" if self.limit.sign[0] == "<" else "down to"
-        text = f"{self.limit.name} {number(value, 3)}, {most} {number(self.worst, 3)}"
+        text = f"{self.figure.name} {number(value, 3)}, {most} {number(self.worst, 3)}"
         if self.worst == value:
-            text = f"{self.limit.name} is {self.figure.text}"
+            text = f"{self.figure.name} is {self.figure.text}"
         gap = abs(self.worst - self.limit.bound)
         better = "; the estimate alone would do: more seeds or trials may settle it" if self.limit.holds(value) else ""
         return f"{text}, wanted {self.limit.sign} {self.limit.bound:g} ({number(gap, 3)} missing{better})"
@@ -62,9 +62,20 @@ class Candidate:
     judged: tuple[Judged, ...]
 
     @property
+    def useless(self) -> str:
+        """Says that the model is no better than a constant answer; "" where it is, or where that is not known."""
+        return no_better_than(self.figures)
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """What is missing, in words."""
+        worth = (f"the model is {self.useless}",) if self.useless else ()
+        return (*(j.missing for j in self.judged if j.missing), *worth)
+
+    @property
     def kept(self) -> bool:
-        """Whether every limit is kept."""
-        return all(j.kept for j in self.judged)
+        """Whether every limit is kept, by a model that is better than a constant answer."""
+        return not self.missing
 
     @property
     def bare(self) -> tuple[str, ...]:
@@ -74,23 +85,28 @@ class Candidate:
 
 
 def choose(results: Results, limits: Sequence[Limit]) -> list[Candidate]:
-    """All settings, the best first: those that keep every limit by utility, then the others by how little they miss."""
+    """All settings, the best first: those that keep every limit by utility, then the others by how little they miss.
+
+    A model that is no better than a constant answer keeps no limit worth keeping: it comes after all others. What was
+    not measured or not promised is infinitely far from its limit, and comes after what misses several by a little.
+    """
     places = places_of(results)
     check_names(limits, places)
     candidates = [
         Candidate(
             where, defence, figures,
-            tuple(judge(limit, figures.get(limit.name)) for limit in limits if limit.defence in ("", defence)),
+            tuple(judge(limit, pick(limit, figures)) for limit in limits if limit.defence in ("", defence)),
         )
         for where, defence, figures in places
     ]  # fmt: skip
     sign = 1 if results.better == "higher" else -1
 
-    def rank(one: Candidate) -> tuple[bool, int, float, float]:
+    def rank(one: Candidate) -> tuple[bool, bool, bool, int, float, float]:
         utility = one.figures.get(results.headline)
         useful = sign * utility.value if utility is not None else -math.inf
         missed = [j.short for j in one.judged if not j.kept]
-        return (not one.kept, len(missed), max(missed, default=0.0), -useful)
+        far = math.inf in missed  # no promise is infinitely far from any
+        return (not one.kept, bool(one.useless), far, len(missed), max(missed, default=0.0), -useful)
 
     return sorted(candidates, key=rank)
 

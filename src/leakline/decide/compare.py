@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from leakline.decide.limits import EPSILON, Figure, figures_of
+from leakline.decide.limits import ABOVE, EPSILON, Figure, figures_of
 from leakline.errors import LeaklineError
 from leakline.leakage.brief import brief
 from leakline.results import Results, Setting
@@ -114,7 +114,7 @@ def pair(left: str, a: Setting, right: str, b: Setting, where: str = "") -> Pair
     """Two settings compared."""
     mine, other = figures_of(a), figures_of(b)
     drawn = {leak.name for s in (a, b) for leak in s.points}
-    names = [name for name in dict.fromkeys([*mine, *other]) if name not in drawn]
+    names = [name for name in dict.fromkeys([*mine, *other]) if name not in drawn and not name.endswith(ABOVE)]
     leaks = [*a.leaks, *b.leaks]
     shown = {leak.name for one in brief(leaks, lambda leak: leak.estimate.mean, a.card.measure) for leak in one.shown}
     aside = tuple(dict.fromkeys(leak.name for leak in leaks if leak.name not in shown))

@@ -16,12 +16,14 @@ from difflib import get_close_matches
 
 from leakline.cards import Card
 from leakline.errors import LeaklineError
+from leakline.measures import measure_of
 from leakline.readings import Reading
 from leakline.results import Results, Setting
-from leakline.results.settings import qualified, utility_of
+from leakline.results.settings import own_interval, pooled, qualified, utility_of
 from leakline.text import clean, number
+from leakline.utility.baseline import BLIND, answer_of, no_better
 
-EPSILON = "epsilon"
+EPSILON, ABOVE = "epsilon", " above baseline"
 _SIGNS: dict[str, Callable[[float, float], bool]] = {
     "<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt,
 }  # fmt: skip
@@ -43,6 +45,10 @@ class Figure:
     seeds: int = 1
     own: tuple[float, float] | None = None
     """Ends of the single runs' own intervals, averaged over runs: what seeds that share a test set cannot show."""
+    baseline: float | None = None
+    """What a constant answer gets, where this is how useful a model is."""
+    blind: str = ""
+    """That constant answer in words."""
 
     @property
     def cautious(self) -> tuple[float, float]:
@@ -59,6 +65,13 @@ class Figure:
             return f"at least {number(self.value, 3)}"
         span = f" [{number(self.low, 3)}, {number(self.high, 3)}]" if self.low is not None else ""
         return number(self.value, 3) + span
+
+    @property
+    def above(self) -> float:
+        """By how much it is better than a constant answer; infinite where that is not known."""
+        if self.baseline is None:
+            return math.inf
+        return self.value - self.baseline if self.better == "higher" else self.baseline - self.value
 
     @property
     def is_bound(self) -> bool:
@@ -101,10 +114,11 @@ def figures_of(setting: Setting) -> dict[str, Figure]:
     for measure in dict.fromkeys(r.measure for cell in setting.cells for r in cell.readings):
         figure = _utility(measure, setting)
         if figure is not None:
-            found[measure] = figure
+            found |= {f.name: f for f in (figure, _above(figure)) if f is not None}
     for leak in (*setting.leaks, *setting.points):
-        low, high = leak.interval
-        own = _own([r for r in leak.readings if r.client is None])
+        pooled_seeds = leak.estimate.seeds > 1
+        low, high = (leak.estimate.low, leak.estimate.high) if pooled_seeds else leak.interval
+        own = own_interval([r for r in leak.readings if r.client is None])
         found[leak.name] = Figure(leak.name, leak.estimate.mean, low, high, leak.better, leak.estimate.seeds, own)
     for bound in setting.measured:
         # Bounds are not averaged: the largest that any seed's audit certified is what is known to leak.
@@ -117,8 +131,10 @@ def figures_of_card(card: Card) -> dict[str, Figure]:
     finite = [p.epsilon for p in card.promises if p.epsilon is not None]
     found = {EPSILON: Figure(EPSILON, min(finite, default=math.inf), better="lower")}
     for r in (*card.utility, *card.leaks):
-        name = qualified(r.by, r.label)
-        found[name] = Figure(name, r.value, r.low, r.high, card.measure(r.measure).better)
+        name, useful = qualified(r.by, r.label), r.by == "utility" and r.chance is not None
+        beside = (r.chance, answer_of(r)) if useful else (None, "")
+        figure = Figure(name, r.value, r.low, r.high, card.measure(r.measure).better, 1, None, *beside)
+        found |= {f.name: f for f in (figure, _above(figure)) if f is not None}
     for r in card.measured:
         name, bound = qualified(r.by, r.label), _bound(r)
         if name not in found or bound > found[name].value:
@@ -133,20 +149,75 @@ def _bound(reading: Reading) -> float:
 def _utility(measure: str, setting: Setting) -> Figure | None:
     """A utility measure after the last round, over seeds."""
     described = setting.card.measure(measure)
-    pooled = utility_of(setting.cells, described)
-    if pooled is None:
+    mean, whole = utility_of(setting.cells, described), pooled(setting.cells, described)
+    if mean is None or whole is None:
         return None
-    ends = [r for cell in setting.cells for r in cell.final(measure)]
-    own = _own(ends)
-    low, high = (pooled.low, pooled.high) if pooled.seeds > 1 else own or (None, None)
-    return Figure(measure, pooled.mean, low, high, described.better, pooled.seeds, own)
+    own = own_interval([r for cell in setting.cells for r in cell.final(measure)])
+    low, high = (mean.low, mean.high) if mean.seeds > 1 else own or (None, None)
+    beside = (None, "") if whole.chance is None else (whole.chance, answer_of(whole))
+    return Figure(measure, mean.mean, low, high, described.better, mean.seeds, own, *beside)
 
 
-def _own(readings: Sequence[Reading]) -> tuple[float, float] | None:
-    spans = [(r.low, r.high) for r in readings if r.low is not None and r.high is not None]
-    if not spans or len(spans) < len(readings):
+def _above(figure: Figure) -> Figure | None:
+    """How far a quoted utility figure is above its baseline, with the same intervals moved; up is better."""
+    if figure.baseline is None or not measure_of(figure.name).quoted:
         return None
-    return sum(low for low, _ in spans) / len(spans), sum(high for _, high in spans) / len(spans)
+
+    def moved(*ends: float | None) -> list[float | None]:
+        up = figure.better == "higher"
+        return [None if e is None else e - base if up else base - e for e in (ends if up else ends[::-1])]
+
+    base = figure.baseline
+    low, high = moved(figure.low, figure.high)
+    least, most = moved(*figure.own) if figure.own else (None, None)
+    own = None if least is None or most is None else (least, most)
+    return Figure(f"{figure.name}{ABOVE}", figure.above, low, high, "higher", figure.seeds, own)
+
+
+def no_better_than(figures: Mapping[str, Figure]) -> str:
+    """What `leakline.utility.baseline.no_better` says of a setting's figures."""
+    readings = [
+        Reading(f.name, f.value, *(f.own or (f.low, f.high)), chance=f.baseline, about={BLIND: f.blind})
+        for f in figures.values()
+        if f.baseline is not None
+    ]
+    return no_better(readings)
+
+
+STRONGEST = "strongest"
+"""In the place of an attack's name: all attacks."""
+
+
+def named(name: str, figures: Mapping[str, Figure]) -> list[Figure]:
+    """The figures that a limit's name means: the one of that name, or else that measure by every rule of the attack.
+
+    ``membership.auc`` is ``membership.auc (loss)``, ``membership.auc (rmia)`` and so on; ``strongest.auc`` those of all
+    attacks.
+    """
+    if name in figures:
+        return [figures[name]]
+    by, dot, measure = name.partition(".")
+    if not dot:
+        return []
+    return [
+        figure
+        for key, figure in figures.items()
+        if (by == STRONGEST or key.startswith(f"{by}.")) and _bare(key.partition(".")[2]) == measure
+    ]
+
+
+def pick(limit: Limit, figures: Mapping[str, Figure]) -> Figure | None:
+    """Of the figures that a limit names the one that keeps it least, by the cautious end of its interval."""
+    most = limit.sign[0] == "<"
+    meant = [f for f in named(limit.name, figures) if not math.isnan(f.value)]
+    if not meant:
+        return None
+    return max(meant, key=lambda f: f.cautious[1]) if most else min(meant, key=lambda f: f.cautious[0])
+
+
+def _bare(label: str) -> str:
+    """A figure's label without its rule."""
+    return label.partition(" (")[0]
 
 
 Places = Sequence[tuple[str, str, Mapping[str, Figure]]]
@@ -160,7 +231,7 @@ def check_names(limits: Sequence[Limit], places: Places) -> None:
     for limit in limits:
         if limit.defence and limit.defence not in tried:
             raise _unknown("defence", limit.defence, tried)
-        if limit.name not in known:
+        if not any(named(limit.name, figures) for _, _, figures in places):
             raise _unknown("figure", limit.name, known)
 
 
@@ -169,15 +240,17 @@ def check_attacks(limits: Sequence[Limit], attacks: Iterable[str]) -> None:
     known = list(attacks)
     for limit in limits:
         by, dot, _ = limit.name.partition(".")
-        if dot and by not in known:
+        if dot and by not in (*known, STRONGEST):
             raise _unknown("attack", by, known)
 
 
 def _unknown(kind: str, name: str, known: Sequence[str]) -> LeaklineError:
-    near = get_close_matches(name, known, n=3, cutoff=0.4)
-    hint = f"did you mean {' or '.join(repr(clean(n)) for n in near)}?" if near else "there is"
-    rest = ", ".join(clean(n) for n in known) or "nothing yet"
-    return LeaklineError(f"there is no {kind} {clean(name)!r} here", fix=f"{hint} Known: {rest}" if near else rest)
+    near = get_close_matches(name, dict.fromkeys((*known, *map(_bare, known))), n=3, cutoff=0.4)
+    some = near or list(known)[:3]
+    listed = " or ".join(repr(clean(n)) for n in some) or "nothing yet"
+    rest = f" ({len(known)} in all: `leakline export RUN --table attacks` lists them)" if len(known) > 3 else ""
+    fix = f"did you mean {listed}?{rest}" if near else f"there is {listed}{rest}"
+    return LeaklineError(f"there is no {kind} {clean(name)!r} here", fix=fix)
 
 
 @dataclass(frozen=True)
@@ -189,26 +262,38 @@ class Hit:
     figure: Figure | None
 
     def __str__(self) -> str:
-        got = f"{self.limit.name} is {self.figure.text}" if self.figure else f"{self.limit.name} was not measured"
+        got = f"{self.figure.name} is {self.figure.text}" if self.figure else f"{self.limit.name} was not measured"
+        if self.figure is not None and not self.limit.holds(self.figure.value):
+            got += f", no better than {self.figure.blind} ({number(self.figure.baseline, 3)})"
         return f"{self.where}: {got} (fails if {self.limit})"
 
 
 def hits(limits: Sequence[Limit], places: Places) -> list[Hit]:
     """Which conditions are true of which (place, defence, figures), judged by the value, not by an interval's end.
 
-    A figure that one setting lacks counts as a hit: a gate that opens because nothing was measured is no gate.
+    A figure that one setting lacks counts as a hit: a gate that opens because nothing was measured is no gate. So does
+    a floor under a model's utility that a constant answer would pass as well.
     """
     check_names(limits, places)
     return [
-        Hit(limit, where, figures.get(limit.name))
+        Hit(limit, where, worst)
         for limit in limits
         for where, defence, figures in places
-        if limit.defence in ("", defence) and _is_hit(limit, figures.get(limit.name))
+        if limit.defence in ("", defence) and _is_hit(limit, worst := _worst(limit, figures))
     ]
 
 
+def _worst(limit: Limit, figures: Mapping[str, Figure]) -> Figure | None:
+    """Of the figures that a condition names the one that is nearest to making it true."""
+    meant = named(limit.name, figures)
+    return max(meant, key=lambda f: f.value if limit.sign[0] == ">" else -f.value, default=None)
+
+
 def _is_hit(limit: Limit, figure: Figure | None) -> bool:
-    return figure is None or math.isnan(figure.value) or limit.holds(figure.value)
+    if figure is None or math.isnan(figure.value) or limit.holds(figure.value):
+        return True
+    floor = limit.sign[0] == ("<" if figure.better == "higher" else ">")
+    return floor and figure.above <= 0
 
 
 def places_of(results: Results) -> Places:

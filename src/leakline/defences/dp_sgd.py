@@ -157,7 +157,8 @@ class DpSgd(Defence):
             events=(event,),
             assumptions=tuple(assumptions),
             outside=(
-                "a whole client, or a patient with several records: k records together move a step k times as far",
+                "a whole client, or a patient with several records: k records together move a step k times as far"
+                + _largest(federation),
                 "exchanging a record for another: it moves a step by 2C, twice as far",
                 *beside_updates(federation),
             ),
@@ -173,6 +174,12 @@ class DpSgd(Defence):
         epochs = [replace(federation.plan_of(c.name), epochs=1, max_steps=0).steps_of(len(c.train)) for c in held]
         shortest = min(epochs, default=1)
         return min(plan.epochs, -(-plan.max_steps // shortest))
+
+
+def _largest(federation: Terms) -> str:
+    """How many records the group (patient) with the most has at a client, where that is known."""
+    most = federation.task.most_records
+    return "" if most is None else f" (here one {federation.task.group} has up to {most})"
 
 
 def _assorted(clients: Sequence[Client]) -> Data | None:

@@ -14,11 +14,14 @@ from typing import Any, TypeVar
 from leakline.cards import Card, Promise, number, violations
 from leakline.leakage.brief import only_drawn
 from leakline.measures import Measure, measure_of
-from leakline.readings import BESIDE, Fact, Reading, label_of
+from leakline.readings import BESIDE, Fact, Reading, label_of, too_little
 from leakline.results.cell import Cell, whole
 from leakline.results.estimate import Estimate, over_seeds
+from leakline.utility.baseline import BLIND, answer_of, no_better, quoted
 
 _T = TypeVar("_T")
+SIGNIFICANT = 0.05
+"""A p-value up to which guessing is no explanation: what a 95 % interval that leaves chance out says as well."""
 
 
 def qualified(by: str, label: str) -> str:
@@ -83,17 +86,38 @@ class Leak:
 
     @property
     def interval(self) -> tuple[float | None, float | None]:
-        """Over seeds where there are several, else the reading's own."""
-        e = self.estimate
-        return (e.low, e.high) if e.seeds > 1 else (self.low, self.high)
+        """That of the single runs over their own trials, averaged over runs; where runs have none, over seeds.
+
+        Seeds that happen to agree would say more than their trials know, and seeds that differ hide what each shows.
+        """
+        return own_interval(self.readings) or (self.estimate.low, self.estimate.high)
+
+    @property
+    def p(self) -> float | None:
+        """The p-value against blind guessing, the smallest over runs times their number; None where a run has none."""
+        values = [r.about.get("p") for r in self.readings]
+        known = [float(v) for v in values if isinstance(v, int | float)]
+        return min(1.0, len(known) * min(known)) if known and len(known) == len(values) else None
+
+    @property
+    def short(self) -> str:
+        """Says that the attack was given less work than it is known to need; "" where it was given enough."""
+        return next((text for r in self.readings if (text := too_little(r.about))), "")
 
     @property
     def is_chance(self) -> bool | None:
-        """Whether blind guessing explains it; None if that cannot be said."""
+        """Whether blind guessing explains it: by its p-value where it has one, else by its interval.
+
+        None if that cannot be said, and of an attack that failed with less work than it needs.
+        """
         low, high = self.interval
-        if self.chance is None or low is None or high is None:
+        if self.p is not None:
+            explained = self.p > SIGNIFICANT
+        elif self.chance is not None and low is not None and high is not None:
+            explained = low <= self.chance <= high
+        else:
             return None
-        return low <= self.chance <= high
+        return None if explained and self.short else explained
 
 
 @dataclass(frozen=True)
@@ -160,6 +184,11 @@ class Setting:
         """The largest epsilon that an audit certified."""
         bounds = [b for b in self.measured if b.measure == "epsilon"]
         return max(bounds, key=lambda b: b.high, default=None)
+
+    @property
+    def no_better(self) -> str:
+        """Says that the model is no better than a constant answer; "" where it is, or where that is not known."""
+        return no_better(self.card.utility)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -235,6 +264,7 @@ def _setting(
         next((c.stamp for c in completed if c.stamp), ""),
         dropped=tuple(dict.fromkeys(d for c in completed for d in c.dropped)),
         broken=tuple(dict.fromkeys(b for c in completed for b in c.broken)), measures=tuple(measures.values()),
+        utility=quoted([r for n in _measures(cells) if (r := pooled(cells, measure_of(n, measures))) is not None]),
     )  # fmt: skip
     every = _leaks(completed, measures)
     return Setting(
@@ -268,6 +298,39 @@ def utility_of(cells: Sequence[Cell], measure: Measure) -> Estimate | None:
     """A utility measure after the last round, over seeds."""
     runs = [[float(r.value) for r in cell.final(measure.name)] for cell in cells]
     return over_seeds(measure, [sum(values) / len(values) for values in runs if values])
+
+
+def pooled(cells: Sequence[Cell], measure: Measure) -> Reading | None:
+    """A utility measure after the last round as one reading: its mean over seeds, beside what a constant answer gets.
+
+    Its interval is that of the single runs over their test examples, averaged over runs: it asks whether these models
+    are better than the constant answer, and two seeds' t-interval would not know. Where runs have none, over seeds.
+    """
+    mean = utility_of(cells, measure)
+    ends = [r for cell in cells for r in cell.final(measure.name)]
+    if mean is None:
+        return None
+    low, high = own_interval(ends) or (mean.low, mean.high)
+    chances = [r.chance for r in ends if r.chance is not None]
+    known = bool(chances) and len(chances) == len(ends)
+    answers = {answer_of(r) for r in ends}
+    return Reading(
+        measure.name, mean.mean, low, high, ends[0].n,
+        chance=sum(chances) / len(chances) if known else None,
+        about={BLIND: answers.pop() if len(answers) == 1 else "always answering the commonest class"} if known else {},
+    )  # fmt: skip
+
+
+def own_interval(readings: Sequence[Reading]) -> tuple[float, float] | None:
+    """The ends of single runs' own intervals, averaged over runs; None where one has none."""
+    spans = [(r.low, r.high) for r in readings if r.low is not None and r.high is not None]
+    if not spans or len(spans) < len(readings):
+        return None
+    return sum(low for low, _ in spans) / len(spans), sum(high for _, high in spans) / len(spans)
+
+
+def _measures(cells: Sequence[Cell]) -> list[str]:
+    return list(dict.fromkeys(r.measure for cell in cells for r in cell.readings))
 
 
 def _leaks(completed: Sequence[Card], measures: Mapping[str, Measure]) -> list[Leak]:

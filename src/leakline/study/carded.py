@@ -12,6 +12,7 @@ from leakline.federation import Federation
 from leakline.measures import Measure
 from leakline.readings import Reading
 from leakline.study.store import Run
+from leakline.utility.baseline import quoted
 
 
 def card_so_far(title: str, federation: Federation, run: Run, delta: float) -> Card:
@@ -41,8 +42,7 @@ def card_so_far(title: str, federation: Federation, run: Run, delta: float) -> C
         for r in run.readings()
         if r.get("round") == len(records) - 1 and r["by"] == "utility" and "client" not in r
     ]
-    utility = tuple(r for r in last if r.measure == federation.objective.headline)
-    return replace(card, dropped=lines, longer=longer, utility=utility)
+    return replace(card, dropped=lines, longer=longer, utility=quoted(last))
 
 
 def card_of(run: Run, title: str = "", measures: Iterable[Measure] = ()) -> Card:

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
 from leakline import data as data_package
+from leakline.attacks.base import Attack
 from leakline.bench.training import Job, train
 from leakline.cards import Card, formal_card
+from leakline.data.base import Data
 from leakline.errors import LeaklineError
 from leakline.federation import Federation
 from leakline.models import preflight
 from leakline.randomness import Stream
+from leakline.readings import too_little
 from leakline.runtimes.machine import cores, tune_allocator
 from leakline.study.cells import Study
 from leakline.study.describe import THREADS
+from leakline.study.judges import NOT_ALIKE, baseline_of
 from leakline.study.run import check_cell, check_model
 
-EMPTY = 0.05
-"""From this share of empty test masks on, a check says what a model that marks nothing would score."""
+EMPTY, SKEWED = 0.05, 0.1
+"""From this share of empty test masks on, and from this much above 1 / classes on, a check says what a constant answer
+would score: nothing marked, or the commonest class."""
 
 
 @dataclass
@@ -105,11 +110,13 @@ def check_study(study: Study) -> Checked:
             if scenario not in timed:
                 checked.partition[" ".join(str(v) for _, v in scenario)] = _partition(federation)
                 check_model(federation)
-                remarks = [*_look_at_classes(federation), *_look_at_model(federation), *_look_at_masks(federation)]
+                looks = (_look_at_classes, _look_at_model, _look_at_masks)
+                remarks = [*federation.task.remarks, *(text for look in looks for text in look(federation))]
                 checked.warnings += [w for w in remarks if w not in checked.warnings]
                 timed[scenario] = _time(federation)
             check_cell(federation, study.attacks_on(cell))
             remarks = [text for attack in study.attacks_on(cell).values() for text in attack.remarks(federation)]
+            remarks += _look_at_effort(study.attacks_on(cell), federation)
             checked.warnings += [w for w in dict.fromkeys(remarks) if w not in checked.warnings]
             if labels not in seen:
                 seen.add(labels)
@@ -134,9 +141,11 @@ def check_study(study: Study) -> Checked:
 
 
 def _partition(federation: Federation) -> list[list[Any]]:
-    head = ["", *federation.task.classes, "train", "test"]
+    """Who holds what, and of how many patients (or recordings) where that is known."""
     rows = data_package.table(federation.task)
-    return [head, *([row.name, *row.counts, row.train, row.test] for row in rows)]
+    known = any(row.groups is not None for row in rows)
+    head = ["", *federation.task.classes, "train", "test", *([f"{federation.task.group}s"] if known else [])]
+    return [head, *([r.name, *r.counts, r.train, r.test, *([r.groups or "not known"] if known else [])] for r in rows)]
 
 
 def _look_at_model(federation: Federation) -> list[str]:
@@ -149,10 +158,25 @@ def _look_at_model(federation: Federation) -> list[str]:
 
 
 def _look_at_classes(federation: Federation) -> list[str]:
-    """Whether clients lack a class altogether: an odd site, or a folder with another name."""
+    """Whether clients lack a class altogether (an odd site, or a folder with another name), or a test set is skewed."""
     rows = [row for row in data_package.table(federation.task) if row.train]
     lacking = [row.name for row in rows if row.counts and min(row.counts) == 0]
-    return [f"{_few(lacking)}: no example of some class"] if lacking and len(lacking) < len(rows) else []
+    remarks = [f"{_few(lacking)}: no example of some class"] if lacking and len(lacking) < len(rows) else []
+    if federation.task.kind != "classification":
+        return remarks
+    blind = [b for part in _judged(federation) if (b := baseline_of(federation, part)) is not None]
+    right = sum(b.figures["accuracy"] for b in blind) / max(len(blind), 1)
+    if right >= 1 / len(federation.task.classes) + SKEWED:
+        answer = blind[0].answer if len({b.answer for b in blind}) == 1 else NOT_ALIKE
+        remarks.append(f"{answer} scores accuracy {right:.2f} on the test data: read balanced accuracy beside it")
+    return remarks
+
+
+def _judged(federation: Federation) -> list[Data]:
+    """The test data that models will be judged by."""
+    judges = set(federation.judges)
+    parts = [c.test for c in federation.task.clients if c.name in judges] if judges else [federation.task.test]
+    return [part for part in parts if part is not None and len(part)]
 
 
 def _few(names: list[str]) -> str:
@@ -160,12 +184,18 @@ def _few(names: list[str]) -> str:
     return ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
 
 
+def _look_at_effort(attacks: Mapping[str, Attack], federation: Federation) -> list[str]:
+    """Which attacks are given less work than they are known to need."""
+    efforts = {name: attack.effort(federation) for name, attack in attacks.items()}
+    short = {name: too_little(effort.about) for name, effort in efforts.items() if effort is not None}
+    return [f"{name} is {text}: if it fails, that will say nothing" for name, text in short.items() if text]
+
+
 def _look_at_masks(federation: Federation) -> list[str]:
     """What a model that marks nothing would score: two empty masks agree, so Dice counts every empty one as 1."""
     if federation.task.kind != "segmentation":
         return []
-    parts = [c.test for c in federation.task.clients] if federation.judges else [federation.task.test]
-    shares = [float((part.labels() == 0).mean()) for part in parts if part is not None and len(part)]
+    shares = [float((part.labels() == 0).mean()) for part in _judged(federation)]
     empty = sum(shares) / max(len(shares), 1)
     if empty < EMPTY:
         return []

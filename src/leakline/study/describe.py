@@ -28,7 +28,7 @@ THREADS = 1
 def describe(value: Any) -> Any:
     """Any part of a federation as JSON."""
     if isinstance(value, Data):
-        return _fingerprint(_Held(value))
+        return _fingerprint(Held(value))
     if isinstance(value, Task):
         return {
             "name": value.name, "kind": value.kind, "classes": list(value.classes), "test": describe(value.test),
@@ -74,7 +74,7 @@ def key_of(description: Mapping[str, Any]) -> str:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class _Held:
+class Held:
     """Data by identity, so that a fingerprint is computed once for each."""
 
     data: Data
@@ -83,11 +83,11 @@ class _Held:
         return id(self.data)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Held) and other.data is self.data
+        return isinstance(other, Held) and other.data is self.data
 
 
 @lru_cache(maxsize=512)
-def _fingerprint(held: _Held) -> str:
+def _fingerprint(held: Held) -> str:
     return f"data:{held.data.fingerprint()}"
 
 

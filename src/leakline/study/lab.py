@@ -164,6 +164,9 @@ def examine(attack: Attack, lab: base.Lab) -> list[Reading]:
     artefacts.write(lab.media(), [made for made in results if isinstance(made, Artefact)])
     own = own_measures(attack.measures)
     readings = [reading for reading in results if isinstance(reading, Reading)]
+    effort = attack.effort(lab.federation)
+    about = {} if effort is None else effort.about
+    readings = [replace(reading, about={**reading.about, **about}) for reading in readings]
     return [_with_chance(reading, measure_of(reading.measure, own).chance) for reading in readings]
 
 

@@ -19,6 +19,7 @@ from torch.nn import functional
 from leakline.errors import StackError, StudyError
 from leakline.measures import MEASURES, Measure
 from leakline.utility import classification, segmentation
+from leakline.utility.baseline import Baseline, baseline, constant_answers
 
 __all__ = ["MENU", "Objective", "imported", "objective"]
 
@@ -67,6 +68,13 @@ class Objective:
         if self.kind == "classification":
             return {**classification.summary(outputs, targets), "loss": loss}
         return {**segmentation.summary(outputs, targets, groups), "loss": loss}
+
+    def baseline(
+        self, targets: Tensor, classes: Sequence[str], groups: Tensor | Sequence[object] | None = None
+    ) -> Baseline:
+        """What the best answer gets that never looks at an input (the commonest class, an empty mask)."""
+        answers = constant_answers(self.kind, targets.cpu(), classes)
+        return baseline(lambda outputs: self.summary(outputs, targets, groups), answers, self.headline)
 
 
 def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from leakline.attacks.base import Artefact, Attack, Challenge, Lab
+from leakline.attacks.base import Artefact, Attack, Challenge, Effort, Lab
 from leakline.attacks.inversion import scene
 from leakline.attacks.inversion.belief import Belief
 from leakline.attacks.inversion.dense import first_dense, reconstruction
@@ -256,6 +256,10 @@ class GradientInversion(Attack):
         several = sum(n for n in sizes if n > 1 or federation.stack.loudness)
         searched = images * how.restarts * how.iterations + several * most_trials(self.deals)
         return each * len(self.rounds) * federation.plan.epochs * searched
+
+    def effort(self, federation: Federation) -> Effort:
+        """Iterations of each restart; the variant's own are those that its published figures were made with."""
+        return Effort(self.method.search.iterations, VARIANTS[self.variant].search.iterations, "iterations")
 
     def _targets(self, federation: Federation) -> tuple[str, ...]:
         names = self.clients or tuple(federation.clients)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from leakline.data.csv_signals import need, read_csv
-from leakline.data.folders import Entry, entries, images_in, text
+from leakline.data.files import Entry, entries, images_in, text
 from leakline.data.guard import folder_of, reading
 from leakline.data.images import decode_many
 from leakline.data.prepare.write import all_or_error, joined, strings, write_npz
@@ -129,7 +129,7 @@ def head_ct(source: Path, destination: Path) -> Path:
     missing = [i for i, _ in pairs if i not in paths]
     if missing or not all(h in (0, 1) for _, h in pairs):
         raise DataError(f"labels.csv names {len(missing)} pictures that are not there, or labels other than 0 and 1")
-    labelled = [Entry(paths[i], str(h), "") for i, h in pairs]
+    labelled = [Entry(paths[i], str(h)) for i, h in pairs]
     return _pictures(destination, "head_ct.npz", labelled, [h for _, h in pairs], ["normal", "haemorrhage"], grey=True)
 
 
@@ -138,7 +138,7 @@ def _class_folders(source: Path) -> list[Entry]:
     with reading(source):
         folder_of(source)
         nested = [
-            Entry(p, d.name, "")
+            Entry(p, d.name)
             for d in sorted(source.iterdir())
             if d.is_dir() and not d.is_symlink() and (d / "images").is_dir()
             for p in images_in(d / "images")

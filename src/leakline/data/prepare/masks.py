@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from leakline.data.csv_signals import need, read_csv
-from leakline.data.folders import images_in
+from leakline.data.files import images_in
 from leakline.data.guard import child, folder_of, read_npz, reading
 from leakline.data.images import decode_many, resize, resize_masks
 from leakline.data.prepare.write import all_or_error, strings, write_npz

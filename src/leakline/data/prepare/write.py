@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from leakline.data.folders import text
+from leakline.data.files import text
 from leakline.errors import DataError
 from leakline.names import is_safe, printable
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from leakline.cards import worked
 from leakline.leakage.brief import brief
 from leakline.report.charts.chart import where_of
 from leakline.report.page.words import VERDICTS, places, verdict_of
 from leakline.report.tables.menu import SEEDS
 from leakline.results import Results, Setting
-from leakline.results.settings import Leak
+from leakline.results.settings import Leak, utility_of
 from leakline.results.table import Table, shown
-from leakline.text import tidy
+from leakline.text import number, tidy
+from leakline.utility.baseline import beside
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ def card_views(results: Results) -> list[CardView]:
 def _view(results: Results, defence: str, settings: list[Setting]) -> CardView:
     lines: dict[str, list[str]] = {}
     for label, text in settings[0].card.rows():
-        if label not in ("!", "measured", "dropped"):
+        if label not in ("!", "measured", "dropped", "utility"):
             # Of several promises, each is named in its line, so that they stand below each other.
             name, _, whose = label.partition(" (")
             lines.setdefault(name, []).append(f"{whose.removesuffix(')')}: {text}" if whose else text)
@@ -55,7 +57,7 @@ def _view(results: Results, defence: str, settings: list[Setting]) -> CardView:
     if len(settings) == 1:
         lines["attacks"] = _leaks(settings[0]) or ["no attack was tried"]
         if settings[0].utility is not None:
-            lines["utility"] = [f"{results.headline} {shown(settings[0].utility)}"]
+            lines["utility"] = _utility(results, settings[0])
     for s in settings:
         for text in s.card.dropped:
             lines.setdefault("dropped", []).append(text)
@@ -69,11 +71,20 @@ def _view(results: Results, defence: str, settings: list[Setting]) -> CardView:
     )  # fmt: skip
 
 
+def _utility(results: Results, setting: Setting) -> list[str]:
+    """The figures that people read first, each beside what a constant answer gets."""
+    readings = setting.card.utility
+    quoted = {r.measure: text for r, text in zip(readings, beside(readings), strict=True)} or {results.headline: ""}
+    means = {name: utility_of(setting.cells, results.measure(name)) for name in quoted}
+    return [f"{name} {shown(means[name])}" + (f"; {text}" if text else "") for name, text in quoted.items()]
+
+
 def _leaks(setting: Setting) -> list[str]:
     found = []
     for one in brief(setting.leaks, _mean, setting.card.measure):
         found += [_leak(leak) for leak in one.shown]
         found += [f"{one.by}: {one.rest.replace('in the report', 'in the table of attacks')}"] if one.rest else []
+        found += [f"{one.by}: {effort}"] if (effort := worked(one.shown[0].readings[0].about)) else []
     return found
 
 
@@ -83,8 +94,17 @@ def _mean(leak: Leak) -> float:
 
 def _leak(leak: Leak) -> str:
     chance = f"; chance {leak.chance:.2g}" if leak.chance is not None else ""
-    verdict = {True: "; cannot be told from guessing", False: "", None: ""}[leak.is_chance]
-    return f"{leak.by}: {leak.label} {shown(leak.estimate)}{chance}{verdict}"
+    p = f"; p = {leak.p:.2g}" if leak.p is not None else ""
+    verdict = "; cannot be told from guessing" if leak.is_chance else ""
+    return f"{leak.by}: {leak.label} {_with_interval(leak)}{chance}{p}{verdict}"
+
+
+def _with_interval(leak: Leak) -> str:
+    """A leak's mean, its spread over seeds, and the interval by which it is judged."""
+    low, high = leak.interval
+    spread = f" ± {number(leak.estimate.sd, 3)}" if leak.estimate.sd is not None else ""
+    span = f" [{number(low, 3)}, {number(high, 3)}]" if low is not None and high is not None else ""
+    return f"{number(leak.estimate.mean, 3)}{spread}{span}"
 
 
 def _table(results: Results, settings: list[Setting]) -> Table:

@@ -6,10 +6,17 @@ from collections.abc import Sequence
 
 from leakline.measures import Measure
 from leakline.results import Results, Setting
+from leakline.utility.baseline import answer_of
+
+WORDS = {
+    "balanced_accuracy": "balanced accuracy", "auc_binary": "AUC", "auc_micro": "AUC (micro-averaged)",
+    "dice_patient": "Dice over patients",
+}  # fmt: skip
+"""Utility figures as they stand in a sentence."""
 
 
 def cost_words(results: Results, settings: Sequence[Setting]) -> list[str]:
-    """The utility of one defence's settings against those without a defence, in sentences."""
+    """The utility of one defence's settings against those without a defence and a constant answer, in sentences."""
     have = [s for s in settings if s.utility is not None]
     if not have or not results.headline:
         return ["How useful the model is was not measured."]
@@ -22,7 +29,7 @@ def cost_words(results: Results, settings: Sequence[Setting]) -> list[str]:
         pairs = [results.baseline(s) for s in have]
         bases = [b.utility.mean for b in pairs if b is not None and b.utility is not None]
         said = f"{text}, against {_range(bases, results.measure(results.headline))} without a defence: {lost}."
-    return [said, *_useless(results, have)]
+    return [said, *_useless(have), *_beside(results, have)]
 
 
 def headline_name(results: Results) -> str:
@@ -52,26 +59,33 @@ def lost_text(results: Results, settings: Sequence[Setting]) -> str:
     return f"{_range([abs(v) * scale for v in lost])}{unit} {'lost' if max(lost) > 0 or not any(lost) else 'gained'}"
 
 
-def _useless(results: Results, settings: Sequence[Setting]) -> list[str]:
-    """Says so where a model is no better than guessing a class."""
-    if results.headline != "accuracy":
-        return []
-    useless = []
-    for s in settings:
-        classes = len(s.cells[0].task.get("classes", ()))
-        floor = max((_low(s, i) for i in range(len(s.cells))), default=1.0)
-        if classes > 1 and floor <= 1 / classes:
-            useless.append(f"{100 / classes:.0f} %")
+def useless_text(settings: Sequence[Setting]) -> str:
+    """Says so where models are no better than a constant answer; "" where none is."""
+    useless = [s.no_better for s in settings if s.no_better]
     if not useless:
+        return ""
+    where = "" if len(useless) == len(settings) else f"in {len(useless)} of {len(settings)} settings "
+    return f"{where}{min(useless)}"  # "no better" comes before "not measurably better"
+
+
+def _useless(settings: Sequence[Setting]) -> list[str]:
+    text = useless_text(settings)
+    return [f"The model is {text}."] if text else []
+
+
+def _beside(results: Results, settings: Sequence[Setting]) -> list[str]:
+    """What a constant answer gets, and beside it (for one setting) figures that a skewed test set cannot flatter."""
+    known = [r for s in settings for r in s.card.utility[:1] if r.chance is not None]
+    if not known:
         return []
-    who = "The model" if len(useless) == len(settings) else "In some settings the model"
-    return [f"{who} learnt next to nothing: guessing a class gives about {useless[0]}."]
-
-
-def _low(setting: Setting, index: int) -> float:
-    card = setting.cells[index].card
-    low = card.utility[0].low if card is not None and card.utility else None
-    return low if low is not None else 1.0
+    answer = answer_of(known[0])
+    has = _range([r.chance for r in known if r.chance is not None], results.measure(known[0].measure))
+    more = [
+        f"{WORDS.get(r.measure, r.measure)} {100 * r.value:.1f} %, that answer {100 * r.chance:.1f} %"
+        for r in (settings[0].card.utility[1:] if len(settings) == 1 else ())
+        if r.chance is not None
+    ]
+    return [f"{answer[:1].upper()}{answer[1:]} has {has}." + (f" By {'; by '.join(more)}." if more else "")]
 
 
 def _range(values: Sequence[float], measure: Measure | None = None) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from leakline.cards import Promise
 from leakline.cards import number as epsilon_text
 from leakline.privacy import Seat
-from leakline.report.page.cost import headline_name, lost_text, utility_text
+from leakline.report.page.cost import headline_name, lost_text, useless_text, utility_text
 from leakline.report.page.words import right_at_most, verdict_of
 from leakline.results import Results, Setting
 from leakline.results.settings import Leak, comparable, rebuilt
@@ -91,7 +91,8 @@ def _attack(settings: Sequence[Setting]) -> Cell:
     if image is not None and (worst is None or worst.chance != 0.5):
         guess = f"a guess without the update: {image.guess:.2f}"
         whole = f"mean of all attacked there {image.mean.estimate.mean:.2f}" if image.client else ""
-        more = "; ".join(text for text in (_sure(image.mean) if not whole else image.by, guess, whole, audit) if text)
+        who = _sure(image.mean) if not whole else ", ".join(t for t in (image.by, image.mean.short) if t)
+        more = "; ".join(text for text in (who, guess, whole, audit) if text)
         cheats = ", by a server that alters the model" if image.seat == Seat.MALICIOUS_SERVER else ""
         return Cell(f"images at SSIM {image.ssim:.2f}{_of(image.client)}{cheats}", more, f"{image.ssim:.6f}")
     if worst is None or not _readable(worst, bool(audit)):
@@ -120,7 +121,7 @@ def _readable(leak: Leak, audited: bool) -> bool:
 def _sure(leak: Leak) -> str:
     low, high = leak.interval
     if low is None or high is None or leak.is_chance is None:
-        return leak.by
+        return f"{leak.by}, {leak.short}" if leak.short else leak.by
     scale = 100 if leak.chance == 0.5 else 1
     ends = f"{scale * max(low, 0):.{0 if scale > 1 else 2}f} to {scale * min(high, 1):.{0 if scale > 1 else 2}f}"
     return f"{leak.by}, {ends}{': cannot be told from guessing' if leak.is_chance else ''}"
@@ -131,4 +132,6 @@ def _utility(results: Results, settings: Sequence[Setting]) -> Cell:
     if not means or not results.headline:
         return Cell("not measured")
     lost = "" if all(s.undefended for s in settings) else lost_text(results, settings)
-    return Cell(utility_text(results, settings), lost, f"{sum(means) / len(means):.6f}")
+    # Points lost say nothing where what is left is what a constant answer has.
+    more = useless_text(settings) or lost
+    return Cell(utility_text(results, settings), more, f"{sum(means) / len(means):.6f}")

@@ -236,6 +236,8 @@ def _rebuilt(image: Rebuilt | None, attacks: int) -> list[str]:
     if image.ssim > image.guess:
         whose = f"{image.client}'s images" if image.client else "images"
         return [f"{who} rebuilt {whose} from what clients sent: {like}, and {guess}.{whole}"]
+    if image.mean.short:
+        return [f"{who} was {image.mean.short}: that it rebuilt nothing says nothing ({like}; {guess})."]
     return [f"{who} rebuilt nothing: its images are no nearer than a guess ({like}; {guess}).{whole} A better one may."]
 
 
@@ -256,6 +258,8 @@ def _taken(image: Rebuilt | None) -> list[str]:
 
 def _sure(leak: Leak) -> str:
     low, high = leak.interval
+    if leak.short and leak.is_chance is None:
+        return f" It was {leak.short}: that it did no better says nothing."
     if low is None or high is None or leak.is_chance is None:
         return ""
     interval = f"95 % interval {100 * max(low, 0):.0f} to {100 * min(high, 1):.0f}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from leakline.report.page.words import VERDICTS, verdict_of
 from leakline.report.papers import papers, tables_of
 from leakline.report.tables.clients import clients
 from leakline.results import Results, Setting
-from leakline.results.settings import utility_of
+from leakline.results.settings import groups_of, pooled, utility_of
 from leakline.results.table import FORMS, Table, render
 from leakline.text import scrub
 
@@ -28,14 +28,31 @@ def utility(results: Results) -> Table:
         rows.setdefault(tuple(cell.labels.get(a, "") for a in axes), {})
     for s in results.settings:
         rows[tuple(s.labels.get(a, "") for a in axes)][s.defence] = s.utility
-    body = tuple((*place, *(found.get(d) for d in results.defences)) for place, found in rows.items())
+    blind = {place: _blind(results, settings) for place, settings in _by_place(results).items()}
+    body = tuple((*place, *(found.get(d) for d in results.defences), blind.get(place)) for place, found in rows.items())
     name = results.headline or "no utility measure"
     return Table(
         f"Utility after the last round: {name}",
-        (*axes, *results.defences),
+        (*axes, *results.defences, BASELINE),
         body,
-        f"{SEEDS}; {results.better} is better",
+        f"{SEEDS}; {results.better} is better; {BASELINE}: what the best answer gets that never looks at an input",
     )
+
+
+BASELINE = "constant answer"
+
+
+def _by_place(results: Results) -> dict[tuple[Any, ...], list[Setting]]:
+    """Settings by all axes but the defence."""
+    return groups_of(results.settings, lambda s: tuple(s.labels.get(a, "") for a in results.axes))
+
+
+def _blind(results: Results, settings: Sequence[Setting], measure: str = "") -> float | None:
+    """What a constant answer gets, of the headline or another measure, over the defences of one place."""
+    described = results.measure(measure or results.headline)
+    known = (pooled(s.cells, described) for s in settings)
+    values = [r.chance for r in known if r is not None and r.chance is not None]
+    return sum(values) / len(values) if values else None
 
 
 def measures(results: Results) -> Table:
@@ -46,7 +63,12 @@ def measures(results: Results) -> Table:
     body = tuple(
         (*_place(results, s), *(utility_of(s.cells, results.measure(n)) for n in names)) for s in results.settings
     )
-    return Table("All utility measures after the last round", (*labels, *names), body, SEEDS)
+    blind = tuple(
+        (*place, f"({BASELINE})", *(_blind(results, settings, n) for n in names))
+        for place, settings in _by_place(results).items()
+    )
+    note = f"{SEEDS}; ({BASELINE}): what the best answer gets that never looks at an input"
+    return Table("All utility measures after the last round", (*labels, *names), body + blind, note)
 
 
 def cards(results: Results) -> Table:
