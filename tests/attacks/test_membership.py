@@ -19,6 +19,7 @@ from leakline.data.base import Client, Data
 from leakline.defences import FedPer, GaussianRelease
 from leakline.errors import StudyError
 from leakline.leakage.likelihood import confidence, lira_offline, lira_online, logit, rmia
+from leakline.privacy import Seat
 from leakline.study.lab import Lab, examine
 from leakline.study.store import Store
 from leakline.study.train import train_run
@@ -225,3 +226,13 @@ def test_one_vocabulary_for_who_took_part():
     assert "present" in TruePresence.__dataclass_fields__
     for name in ("membership-inference", "user-membership", "client-inference", "loss-threshold"):
         assert name in MENU
+
+
+def test_updates_are_seen_from_the_servers_seat_and_not_under_secure_aggregation(tmp_path):
+    federation = overfitted(tmp_path).federation
+    assert RecordMembership().seat is Seat.PUBLIC
+    assert RecordMembership(on="update").seat is Seat.SERVER
+    summed = federation.but(secure_aggregation="assumed")
+    RecordMembership(records=12).check(summed)
+    with pytest.raises(StudyError, match="nobody sees single updates"):
+        RecordMembership(records=12, on="update").check(summed)

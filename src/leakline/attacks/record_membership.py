@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -67,7 +67,11 @@ class RecordMembership(Attack):
     shadows: int = NEEDED
     on: Literal["model", "update"] = "model"
     scores: tuple[Score, ...] = ("loss", "lira-online", "lira-offline", "rmia")
-    seat: ClassVar[Seat] = Seat.PUBLIC
+
+    @property
+    def seat(self) -> Seat:  # type: ignore[override]
+        """Anybody sees the model, only the server a single update."""
+        return Seat.PUBLIC if self.on == "model" else Seat.SERVER
 
     def __post_init__(self) -> None:
         if self.shadows < 4 or self.shadows % 2:
@@ -79,6 +83,8 @@ class RecordMembership(Attack):
 
     def check(self, federation: Federation) -> None:
         """Refuse, before training, what cannot be asked of this federation."""
+        if self.on == "update" and federation.cohort.secure_aggregation == "assumed":
+            raise _wrong("under secure aggregation nobody sees single updates", 'set on = "model"')
         if federation.wire != federation.layout:
             raise _wrong("some layers stay at the clients: nobody sees a whole model", "attack it with user-membership")
         if federation.objective.name != "cross-entropy":
