@@ -219,3 +219,30 @@ def test_faults_of_a_real_node_end_as_a_dropped_client(eye, tmp_path, monkeypatc
         assert "jane" not in each[0][1]
     assert all(record["cohort"] == ["client-1", "client-3"] for record in run.rounds())
     assert torch.isfinite(run.final_weights().vector).all()
+
+
+OWN_NET = """from torch import nn
+
+
+def build(shape, classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(shape[-1] * shape[-2], 8), nn.ReLU(), nn.Linear(8, classes))
+"""
+
+
+@pytest.mark.slow
+def test_a_network_in_a_file_of_ones_own_travels_to_the_nodes(eye, tmp_path, monkeypatch):
+    """The file lies where the command is given, and nowhere near the nodes."""
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / "travelling_net.py").write_text(OWN_NET)
+    text = STUDY.replace('[model]\nuse    = "mlp"\nhidden = [8]', 'model = "travelling_net:build"')
+    text = 'model = "travelling_net:build"\n' + text.replace('model = "travelling_net:build"\n', "")
+    monkeypatch.syspath_prepend(here)
+    trial, command = started(text, tmp_path)
+    try:
+        done = subprocess.run([*command, "--trust"], cwd=here, capture_output=True, text=True, timeout=600, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    finally:
+        down(trial)
+    assert eye.left_behind() == []
+    same_as_here(text, tmp_path / "out", tmp_path / "same")

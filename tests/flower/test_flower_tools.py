@@ -237,3 +237,27 @@ def test_nodes_need_names_and_data(tmp_path):
             trial.up(tmp_path / "trial", [trial.Node(name, data)])
     with pytest.raises(LeaklineError, match="nothing to start again"):
         trial.up(tmp_path / "new")
+
+
+def test_code_of_the_users_own_travels_with_the_app(tmp_path):
+    from leakline.foreign import Foreign
+
+    (tmp_path / "net.py").write_text("x = 1\n")
+    (tmp_path / "pkg" / "deep").mkdir(parents=True)
+    for name in ("__init__.py", "other.py", "deep/__init__.py", "deep/net.py"):
+        (tmp_path / "pkg" / name).write_text(f"# {name}\n")
+    (tmp_path / "pkg" / "patients.csv").write_text("secret")
+    code = [
+        Foreign("net:build", tmp_path / "net.py"),
+        Foreign("pkg.deep.net:build", tmp_path / "pkg" / "deep" / "net.py"),
+        Foreign("pkg:build", tmp_path / "pkg" / "__init__.py"),
+        Foreign("installed.net:build", tmp_path / "elsewhere" / "net.py", "installed"),
+    ]
+    folder = export("", tmp_path / "app", code=code)
+    found = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    own = {"pyproject.toml", "LICENSE", "client_app.py", "server_app.py"}
+    assert found - own == {"net.py", "pkg/__init__.py", "pkg/other.py", "pkg/deep/__init__.py", "pkg/deep/net.py"}
+    assert (folder / "pkg" / "deep" / "net.py").read_text() == "# deep/net.py\n"
+    (tmp_path / "client_app.py").write_text("")
+    with pytest.raises(StudyError, match="name of the app's own"):
+        export("", tmp_path / "app2", code=[Foreign("client_app:build", tmp_path / "client_app.py")])

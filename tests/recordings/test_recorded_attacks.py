@@ -33,6 +33,7 @@ from leakline.recordings.lab import FromOne, Target, lab_over
 from leakline.recordings.recorder import Recorder
 from leakline.recordings.recording import Recording
 from leakline.recordings.records import Known, known_from, labelled
+from leakline.recordings.writing import write_round
 
 SHAPE = (1, 8, 8)
 PLAN = Plan(epochs=1, batch=4, learning_rate=0.1)
@@ -453,3 +454,29 @@ def test_records_are_read_as_the_network_takes_them_and_wrong_ones_refused(tmp_p
     with pytest.raises(DataError, match="a is int64"):
         known_from(None, None, None, tmp_path / "labels.npz", Inputs())
     assert known_from(None, None, tmp_path / "r.npz", None, Inputs()).classes == tuple("012345")
+
+
+class SingleLayer(nn.Linear):
+    """A network that is one layer itself: its weights are called weight and bias."""
+
+    def __init__(self) -> None:
+        super().__init__(64, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x.flatten(1))
+
+
+def test_a_network_that_is_a_single_layer(tmp_path):
+    image = digits(5, 1)
+    model = SingleLayer()
+    before = {name: value.detach().clone().numpy() for name, value in model.named_parameters()}
+    nn.functional.cross_entropy(model(image.x), image.y).backward()
+    change = {name: -0.1 * value.grad.numpy() for name, value in model.named_parameters()}
+    write_round(tmp_path, before, {"a": change}, {name: before[name] + change[name] for name in before})
+    recording = Recording(tmp_path)
+    lab = lab_over(recording, Target(SingleLayer, SHAPE, LOCAL), truth={"a": image.x})
+    readings = attack_recording(lab, inversion(lab, {"iterations": 20}))
+    assert next(r for r in readings if r.measure == "ssim" and r.client).value > 0.999
+    known = Known(digits(5, 1), digits(6, 1))
+    lab = lab_over(recording, Target(SingleLayer, SHAPE, LOCAL), known=known)
+    assert attack_recording(lab, attack_for("loss-threshold", lab, {}), "loss-threshold")

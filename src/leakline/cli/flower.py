@@ -114,12 +114,13 @@ def export_app(
     preset: Annotated[str, typer.Option(help="A study's preset.")] = "",
     out_dir: Annotated[Path | None, typer.Option("--out", help="Where the ServerApp keeps results.")] = None,
 ) -> None:
-    """Write a study as a Flower app of four files: `flwr run FOLDER` takes it."""
+    """Write a study as a Flower app of four files, and those of its own code: `flwr run FOLDER` takes it."""
     from leakline.flower import export
 
     loaded = load_study(study, preset)
     root = (out_dir or Path("runs") / loaded.name).absolute()
-    export(loaded.text, folder, name=loaded.name, preset=preset, settings={"out": str(root), "folder": str(Path.cwd())})
+    settings: dict[str, str | float] = {"out": str(root), "folder": str(Path.cwd())}
+    export(loaded.text, folder, name=loaded.name, preset=preset, settings=settings, code=loaded.foreign)
     out.print(f"{folder}: flwr run {folder} SUPERLINK --stream; results will be in {root} on the SuperLink's machine")
 
 

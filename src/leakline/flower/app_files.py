@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from leakline.errors import StudyError
+from leakline.foreign import Foreign
 
 FLOWER = "1.41.0"
 _LICENSE = """Apache-2.0
@@ -37,8 +39,13 @@ def export(
     sets: Sequence[str] = (),
     only: Sequence[str] = (),
     settings: Mapping[str, str | float] | None = None,
+    code: Sequence[Foreign] = (),
 ) -> Path:
-    """Write the app; ``settings`` go into its run configuration (out, folder, deadline, wait)."""
+    """Write the app; ``settings`` go into its run configuration (out, folder, deadline, wait).
+
+    ``code``: what the study names outside of leakline; files of the user's own (`net.py` of "net:build", or the whole
+    package of a longer name) travel with the app, so that nodes find them. Installed packages do not.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
         raise StudyError("this folder is not empty", folder.name, "give a new folder")
@@ -71,4 +78,24 @@ clientapp = "client_app:app"
     files = {"pyproject.toml": project, "LICENSE": _LICENSE, "client_app.py": _CLIENT, "server_app.py": _SERVER}
     for file, content in files.items():
         (folder / file).write_text(content, encoding="utf-8")
+    for place, source in travelling(code).items():
+        if (folder / place).exists():
+            raise StudyError(f"{place} is a name of the app's own", "model", "give that file another name")
+        (folder / place).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, folder / place)
     return folder
+
+
+def travelling(code: Sequence[Foreign]) -> dict[str, Path]:
+    """The user's own files behind some names, by where they stand in the app."""
+    places: dict[str, Path] = {}
+    for foreign in code:
+        if foreign.package:
+            continue
+        modules = foreign.path.partition(":")[0].split(".")
+        if len(modules) == 1 and foreign.file.name != "__init__.py":
+            places[foreign.file.name] = foreign.file
+            continue
+        top = foreign.file.resolve().parents[len(modules) - (foreign.file.name != "__init__.py") - 1]
+        places |= {f"{modules[0]}/{path.relative_to(top)}": path for path in sorted(top.rglob("*.py"))}
+    return places

@@ -6,8 +6,9 @@ the seat sees it. What is not there (clients' data and memories, other federatio
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -27,8 +28,10 @@ from leakline.recordings.recording import Recording
 from leakline.recordings.records import NOTHING, Known
 from leakline.runtimes.local import LocalTransport
 from leakline.study.lab import Says, unsaid
-from leakline.weights import Layout, Weights
+from leakline.weights import Entry, Layout, Weights
 
+ROOT = "root"
+"""The name of a network that is a single layer."""
 ELSEWHERE = "run it in a study, on a federation that leakline trains"
 
 
@@ -48,6 +51,8 @@ class Target:
             raise StackError(
                 f"the model is a {type(model).__name__}", "--model", "name a function or class that builds it"
             )
+        if not any(True for _ in model.children()):  # a single layer: attacks know layers by names, and a root has none
+            model = nn.Sequential(OrderedDict([(ROOT, model)]))
         return self.inputs.before(model)
 
 
@@ -56,7 +61,7 @@ class RecordedLab:
     """`leakline.attacks.Lab` over some rounds of a recording.
 
     ``attack`` is the name under which an attack's own files stand; ``inputs``: what pictures go through on their way;
-    ``known``: records that the attacker holds.
+    ``known``: records that the attacker holds; ``single``: whether the network is a single layer.
     """
 
     federation: Federation
@@ -64,6 +69,7 @@ class RecordedLab:
     rounds: tuple[int, ...]
     inputs: Inputs = Inputs()
     known: Known = NOTHING
+    single: bool = False
     workers: int = 0
     says: Says = unsaid
     attack: str = "unnamed"
@@ -77,7 +83,7 @@ class RecordedLab:
         last = self.recording.round(self.recording.indices()[-1], clients=())
         if "result_unknown" in last.facts:
             _refuse("the last model")
-        return last.result
+        return self._named(last.result)
 
     def cohorts(self) -> list[tuple[str, ...]]:
         """Who took part, by the engine's numbers of rounds; nobody in rounds that have no line."""
@@ -89,7 +95,14 @@ class RecordedLab:
         if index not in self.recording.indices():
             return None
         round_ = self.recording.round(index)
-        return round_.sent, list(round_.updates)
+        return self._named(round_.sent), [replace(u, delta=self._named(u.delta)) for u in round_.updates]
+
+    def _named(self, weights: Weights) -> Weights:
+        """Weights under the names that the federation's network has for them."""
+        if self.single:
+            entries = tuple(Entry(f"{ROOT}.{e.name}", e.shape, e.buffer) for e in weights.layout.entries)
+            return Weights(Layout(entries), weights.vector)
+        return weights
 
     def media(self) -> Path:
         """The folder that the attack's artefacts are written to."""
@@ -187,7 +200,7 @@ def lab_over(
     records; where some are known to be members, they are what the lab holds of clients' data.
     """
     target.inputs.check(target.shape[0])
-    _check_model(recording, target)
+    single = _check_model(recording, target)
     rounds, images = tuple(rounds or recording.indices()), dict(truth or {})
     examples: dict[str, int] = {}
     for index in rounds:
@@ -208,12 +221,14 @@ def lab_over(
     plan = FromOne(**vars(target.plan)) if recording.engine.startswith("flower") else target.plan
     task = Task(people, known.others, known.public, known.classes)
     federation = Undisclosed(task, target.model, plan, rounds=max(recording.indices()) + 1)
-    return RecordedLab(federation, recording, rounds, target.inputs, known, says=says)
+    return RecordedLab(federation, recording, rounds, target.inputs, known, single, says=says)
 
 
-def _check_model(recording: Recording, target: Target) -> None:
+def _check_model(recording: Recording, target: Target) -> bool:
+    """Refuse another model than the recorded one; says whether it is a single layer."""
     model = target.model()
-    mine = {entry.name: entry.shape for entry in Layout.of(model).entries}
+    single = [name for name, _ in model.named_children()] == [ROOT]
+    mine = {entry.name.removeprefix(f"{ROOT}." if single else ""): entry.shape for entry in Layout.of(model).entries}
     for entry in recording.layout().entries:
         if mine.get(entry.name) != entry.shape:
             shown = f"has it as {mine[entry.name]}" if entry.name in mine else "does not have it"
@@ -228,6 +243,7 @@ def _check_model(recording: Recording, target: Target) -> None:
         except RuntimeError as error:
             reason = str(error).splitlines()[0]
             raise StackError(f"the model does not take images of shape {target.shape}: {reason}", "--shape") from error
+    return single
 
 
 def _check_images(images: Tensor, shape: tuple[int, ...], update: Update) -> None:

@@ -45,7 +45,9 @@ def on_simulation(
         ):
             nodes = max(len(f.task.clients) for f in federations)
             size = f"num-supernodes={nodes} client-resources-num-cpus=1 init-args-num-cpus={cores()}"
-            record = submit(asked, study.name, link, out, deadline, progress, ["--federation-config", size])
+            record = submit(
+                asked, study.name, link, out, deadline, progress, ["--federation-config", size], code=study.foreign
+            )
     else:
         record = {"cells": []}
     return study, _trained_elsewhere(record, study)
@@ -60,7 +62,7 @@ def on_deployment(
     named = replace(named, cells=tuple(one_by_one(cell) for cell in named.cells))
     if all(_here(cell) for cell in named.cells):
         check_parts(named)
-    record = submit(asked, named.name, link, out, deadline, progress, wait=wait)
+    record = submit(asked, named.name, link, out, deadline, progress, wait=wait, code=named.foreign)
     cells = record["cells"]
     study = replace(named, cells=tuple(_with_nodes(asked, position, cells) for position in range(len(named.cells))))
     if study.every_attack and not all(

@@ -18,6 +18,7 @@ from leakline.flower.app_files import export
 from leakline.flower.processes import environment, flwr, healthy
 from leakline.flower.transport.serving import RECORD
 from leakline.flower.transport.turns import as_node
+from leakline.foreign import Foreign
 from leakline.study.cells import Cell, Study
 from leakline.study.files import read_json
 from leakline.study.sharing import task_of
@@ -89,8 +90,9 @@ def submit(
     progress: Progress = silent,
     options: Sequence[str] = (),
     wait: float = 60.0,
+    code: Sequence[Foreign] = (),
 ) -> dict[str, Any]:
-    """Hand a study to a SuperLink and wait for its end; returns what the ServerApp wrote down."""
+    """Hand a study to a SuperLink, its own ``code`` with it, and wait for its end; returns what the ServerApp wrote."""
     with tempfile.TemporaryDirectory(prefix="leakline-", ignore_cleanup_errors=True) as folder:
         env = connect(link, Path(folder) / "home")
         token = secrets.token_hex(8)
@@ -100,7 +102,7 @@ def submit(
         }  # fmt: skip
         app = export(
             asked.text, Path(folder) / "app", name=name, preset=asked.preset, sets=asked.sets, only=asked.only,
-            settings=settings,
+            settings=settings, code=code,
         )  # fmt: skip
         run = str(flwr(["run", str(app), NAME, *options], env)["run-id"])
         try:
