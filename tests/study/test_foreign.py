@@ -174,10 +174,10 @@ def test_code_of_ones_own_that_goes_wrong_is_a_mistake_with_a_place(tmp_path):
 def test_a_file_that_nobody_named_is_not_imported(tmp_path):
     """An optional package that is not installed must not be taken from a stranger's folder."""
     (tmp_path / "study.toml").write_text(study())
-    (tmp_path / "nibabel.py").write_text("raise SystemExit(77)\n")
+    (tmp_path / "cupy.py").write_text("raise SystemExit(77)\n")
     code = "import leakline.cli, sys; sys.argv = ['leakline', 'check', 'study.toml'];\ntry: leakline.cli.main()\n"
     code += "except SystemExit as e: assert not e.code, e.code\n"
-    code += "import importlib.util as u; assert u.find_spec('nibabel') is None"
+    code += "import importlib.util as u; assert u.find_spec('cupy') is None"
     isolated = subprocess.run(
         [sys.executable, "-P", "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=100
     )
