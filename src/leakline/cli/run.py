@@ -33,6 +33,7 @@ def run(
     """Train what is missing, attack, measure, report. The same command goes on after an interruption."""
     from leakline.report.page.build import build_report
     from leakline.study.carded import card_of
+    from leakline.study.lab import attack_key
     from leakline.study.run import declared, run_study
 
     loaded = load_study(study, preset, sets, trust).only(only)
@@ -61,7 +62,9 @@ def run(
                 label = " ".join(str(v) for k, v in outcome.cell.labels.items() if k != "seed")
                 if label not in shown:
                     shown.add(label)
-                    card = card_of(outcome.run, outcome.cell.name, measures)
+                    present = loaded.attacks_on(outcome.cell).items()
+                    listed = [attack_key(name, attack) for name, attack in present]
+                    card = card_of(outcome.run, outcome.cell.name, measures, listed)
                     broken |= bool(card.broken)
                     print_card(card)
     results = read_store(root)
