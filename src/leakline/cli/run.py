@@ -20,7 +20,7 @@ def run(
     sets: SetOption = [],  # noqa: B006
     only: OnlyOption = [],  # noqa: B006
     workers: Annotated[
-        int, typer.Option(help="Worker processes; 0 takes one per core. Results do not depend on it.")
+        int, typer.Option(min=0, help="Worker processes; 0 takes one per core. Results do not depend on it.")
     ] = 0,
     trust: TrustOption = False,
     fail_if: gate.FailIf = [],  # noqa: B006
