@@ -133,3 +133,15 @@ def test_doctor(leakline):
     code, out, _ = leakline("doctor")
     assert code == 0
     assert "torch" in out
+
+
+@pytest.mark.parametrize("words", [[], ["run"], ["data"], ["choose"], ["schema"]])
+def test_h_is_help(leakline, words):
+    assert leakline(*words, "-h")[:2] == leakline(*words, "--help")[:2]
+    assert leakline(*words, "-h")[0] == 0
+
+
+def test_a_negative_number_of_workers_is_refused(leakline):
+    code, _, err = leakline("run", "quickstart", "--workers", "-1")
+    assert code == 2
+    assert "--workers" in err

@@ -27,6 +27,7 @@ from leakline.cli import (
     init,
     report,
     run,
+    schema,
     share,
     verify,
 )
@@ -37,6 +38,7 @@ from leakline.errors import LeaklineError
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
     help="What does a federated-learning system promise, and what does it really leak?",
+    context_settings={"help_option_names": ["-h", "--help"]},
 )  # fmt: skip
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(audit.audit)
 app.command()(attack.attack)
@@ -50,6 +52,7 @@ app.command()(report.report)
 app.command()(export.export)
 app.command()(share.share)
 app.command()(verify.verify)
+app.command()(schema.schema)
 app.command()(doctor.doctor)
 app.add_typer(data.data_app, name="data")
 app.add_typer(flower.flower_app, name="flower")

@@ -20,7 +20,7 @@ def run(
     sets: SetOption = [],  # noqa: B006
     only: OnlyOption = [],  # noqa: B006
     workers: Annotated[
-        int, typer.Option(help="Worker processes; 0 takes one per core. Results do not depend on it.")
+        int, typer.Option(min=0, help="Worker processes; 0 takes one per core. Results do not depend on it.")
     ] = 0,
     trust: TrustOption = False,
     fail_if: gate.FailIf = [],  # noqa: B006
@@ -34,6 +34,7 @@ def run(
     from leakline.report.page.build import build_report
     from leakline.study.at_work import declared
     from leakline.study.carded import card_of
+    from leakline.study.lab import attack_key
     from leakline.study.run import run_study
 
     loaded = load_study(study, preset, sets, trust).only(only)
@@ -65,7 +66,9 @@ def run(
                 label = " ".join(str(v) for k, v in outcome.cell.labels.items() if k != "seed")
                 if label not in shown:
                     shown.add(label)
-                    card = card_of(outcome.run, outcome.cell.name, measures)
+                    present = loaded.attacks_on(outcome.cell).items()
+                    listed = [attack_key(name, attack) for name, attack in present]
+                    card = card_of(outcome.run, outcome.cell.name, measures, listed)
                     broken |= bool(card.broken)
                     print_card(card)
     results = read_store(root)

@@ -77,7 +77,7 @@ class DicomFolder:
         scans, failed = self._read(root, files)
         lines = [f"{len(failed)} of {len(files)} files cannot be read: {_listed(failed)}"] if failed else []
         records = {file: scan.record for file, scan in scans.items()}
-        records, more, odd = describe_files(root, records, self.labels, self.pattern)
+        records, more, odd = describe_files(root, records, self.labels, self.pattern, failed)
         refuse([*lines, *more], len(failed) + odd, self.max_bad_files, root, bool(records))
         pseudonym = pseudonyms(self.key)
         classes = classes_of(records.values(), printable(root))

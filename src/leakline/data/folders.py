@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
@@ -103,11 +103,12 @@ class ImageFolder:
 
 
 def describe_files(
-    root: Path, records: Mapping[str, Record], labels: str, pattern: str
+    root: Path, records: Mapping[str, Record], labels: str, pattern: str, unread: Collection[str] = ()
 ) -> tuple[dict[str, Record], list[str], int]:
     """What a pattern and a sheet say of files, what does not fit in lines with counts, and how many that are.
 
     Where a sheet has one row for each patient and neither pattern nor file names one, it is the file's first folder.
+    ``unread`` are further files that are there, and counted elsewhere.
     """
     lines: list[str] = []
     odd = 0
@@ -124,7 +125,7 @@ def describe_files(
             sheet = read_sheet(child(root, labels))
         if sheet.key == "patient":
             known = {f: replace(r, patient=r.patient or f.partition("/")[0]) for f, r in known.items()}
-        known, more, count = sheet.match(known)
+        known, more, count = sheet.match(known, unread)
         lines, odd = lines + more, odd + count
     known = {f: r if r.label else replace(r, label=f.rpartition("/")[0].rpartition("/")[2]) for f, r in known.items()}
     blank = [file for file, record in known.items() if not record.label]

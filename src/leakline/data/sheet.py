@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
@@ -24,16 +24,19 @@ class Sheet:
     rows: Mapping[str, Record]
     fields: tuple[str, ...]
 
-    def match(self, records: Mapping[str, Record]) -> tuple[dict[str, Record], list[str], int]:
+    def match(
+        self, records: Mapping[str, Record], unread: Collection[str] = ()
+    ) -> tuple[dict[str, Record], list[str], int]:
         """Records by file with what the sheet knows of them, and what does not fit: lines with counts, and how many.
 
         A file is known by its path below the folder, or by its name alone where the sheet has no folders. Files
-        without a row are left out.
+        without a row are left out. ``unread`` are files that are there and cannot be read: their rows are not idle.
         """
         names = {file: self._name(file, record) for file, record in records.items()}
         known = {file: _over(records[file], self.rows[name]) for file, name in names.items() if name in self.rows}
         bare = [file for file in records if file not in known]
-        idle = [row for row in self.rows if row not in set(names.values())]
+        there = {*names.values(), *(self._name(file, Record()) for file in unread)}
+        idle = [row for row in self.rows if row not in there]
         lines = []
         if idle:
             lines.append(f"{len(idle)} of {len(self.rows)} rows of {self.name} have no file: {_few(idle)}")

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from leakline.cards import Card, Promise, number, violations
 from leakline.leakage.brief import only_drawn
-from leakline.measures import Measure, measure_of
+from leakline.measures import MEASURES, Measure, measure_of
 from leakline.readings import BESIDE, Fact, Reading, label_of, too_little
 from leakline.results.cell import Cell, whole
 from leakline.results.estimate import Estimate, over_seeds
@@ -78,6 +78,12 @@ class Leak:
     def chance(self) -> float | None:
         """What blind guessing gives."""
         return self.readings[0].chance
+
+    @property
+    def yes_or_no(self) -> bool:
+        """Whether it is how often a yes-or-no question is answered right; a likeness may have a chance of 0.5 too."""
+        known = MEASURES.get(self.measure)
+        return self.chance == 0.5 and (known is None or known.is_share)
 
     @property
     def name(self) -> str:
@@ -209,7 +215,7 @@ def strongest(leaks: Sequence[Leak]) -> Leak | None:
 def comparable(leaks: Sequence[Leak]) -> list[Leak]:
     """Leaks whose chance is known: the yes-or-no questions (chance one half) if there are any, else all of them."""
     known = [leak for leak in leaks if leak.chance is not None and leak.better == "lower"]
-    return [leak for leak in known if leak.chance == 0.5] or known
+    return [leak for leak in known if leak.yes_or_no] or known
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from leakline.measures import read_measures
 from leakline.readings import Reading
 from leakline.results.cell import FAILED, FINISHED, NOT_RUN, UNFINISHED, UNREADABLE, Cell
 from leakline.results.results import Results
+from leakline.study.carded import newest
 from leakline.study.files import SEAL, Lines, is_there, read_json, read_text
 from leakline.study.store import Store, digest_of
 
@@ -112,7 +113,7 @@ def _run(
         return Cell(labels, folder.name, UNREADABLE, "; ".join(wrong)[:400], damage=tuple(wrong))
     status = str(end["status"]) if end else UNFINISHED
     whole, cut_short = _whole_attacks(lines["attacks"])
-    attacks = _newest(whole, set(asked or ()))
+    attacks = newest([line for line in whole if _is_reading(line)], asked or ())
     damage = [*files["attacks"].damage, *cut_short, *files["log"].damage]
     if not files["rounds"].unsealed and len(lines["log"]) < len(lines["rounds"]):
         damage.append("log.jsonl: the times of some rounds are missing")
@@ -154,18 +155,6 @@ def _whole_attacks(lines: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]
     short = [key for key, count in counts.items() if count and count < (ends.get(key, math.inf) or 0)]
     told = [f"attacks.jsonl: {str(key)[:64]} was cut short and is left out" for key in short]
     return [line for line in lines if line.get("attack") not in short], told
-
-
-def _newest(lines: Sequence[Mapping[str, Any]], listed: set[str]) -> list[Mapping[str, Any]]:
-    """What the study's present attacks measured: an attack with other settings under the same name is another one.
-
-    Which settings are present the grid says; for an attack that it does not name (an audit made afterwards), they are
-    the last ones that met the run.
-    """
-    names = {key.rpartition("-")[0] for key in listed}
-    newest = {str(line.get("by", "")): str(line.get("attack")) for line in lines if _is_reading(line)}
-    chosen = listed | {key for by, key in newest.items() if by not in names}
-    return [line for line in lines if str(line.get("attack")) in chosen and line.get("measure") != "none"]
 
 
 def _is_reading(line: Mapping[str, Any]) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from leakline import cards
 from leakline.cards import Card
@@ -45,17 +46,30 @@ def card_so_far(title: str, federation: Federation, run: Run, delta: float) -> C
     return replace(card, dropped=lines, longer=longer, utility=quoted(last))
 
 
-def card_of(run: Run, title: str = "", measures: Iterable[Measure] = ()) -> Card:
+def newest(lines: Sequence[Mapping[str, Any]], listed: Collection[str] = ()) -> list[Mapping[str, Any]]:
+    """What present attacks measured: an attack with other settings under the same name is another one.
+
+    ``listed`` are the keys (`attack_key`) of the attacks that a study has now; for an attack that it does not name (an
+    audit made afterwards), the settings are the last ones that met the run.
+    """
+    names = {key.rpartition("-")[0] for key in listed}
+    measured = [line for line in lines if line.get("measure") != "none"]
+    last = {str(line.get("by", "")): str(line.get("attack")) for line in measured}
+    chosen = set(listed) | {key for by, key in last.items() if by not in names}
+    return [line for line in measured if str(line.get("attack")) in chosen]
+
+
+def card_of(run: Run, title: str = "", measures: Iterable[Measure] = (), listed: Collection[str] = ()) -> Card:
     """The whole card of a run: the promise, the price, and what audits and attacks have measured since.
 
-    ``measures`` describes those of attacks from outside the package.
+    ``measures`` describes those of attacks from outside the package, ``listed`` as for `newest`.
     """
     end = run.end
     if end is None:
         raise StoreError("this run is not finished", run.key, "run the study again: it goes on where it stopped")
     card = replace(Card.from_dict(end["card"]), measures=tuple(measures))
     readings = [
-        Reading.of(line) for line in run.attacks() if "client" not in line
+        Reading.of(line) for line in newest(run.attacks(), listed) if "client" not in line
     ]  # fmt: skip
     bounds = tuple(r for r in readings if card.measure(r.measure).is_bound)
     leaks = tuple(r for r in readings if r not in bounds)

@@ -65,8 +65,8 @@ def _settings(table: Table) -> dict[str, tuple[Any, Any]]:
 
 
 _TOP = _settings("study")
-_LOOP = _settings("training") | {"batches": (dict[str, _Count], {})}  # a table in the file, pairs in a federation
-_STUDY: dict[str, tuple[Any, Any]] = _TOP | {
+LOOP = _settings("training") | {"batches": (dict[str, _Count], {})}  # a table in the file, pairs in a federation
+STUDY: dict[str, tuple[Any, Any]] = _TOP | {
     "name": (str, ...),
     "title": (str, ""),
     "seeds": (
@@ -85,7 +85,7 @@ _STUDY: dict[str, tuple[Any, Any]] = _TOP | {
     "scenarios": (dict[str, dict[str, Any]], {}),
     "presets": (dict[str, dict[str, Any]], {}),
 }
-_SHARING: dict[str, tuple[Any, Any]] = {
+SHARING: dict[str, tuple[Any, Any]] = {
     "clients": (Annotated[int, pydantic.Field(ge=1, le=MOST_CLIENTS)] | None, None),
     "partition": (dict[str, Any] | str, "even"),
     "client_test": (_Share, 0.2),
@@ -154,7 +154,7 @@ def parse(
     check_plain(raw, (), mistakes)
     if mistakes.found:
         raise StudyError(mistakes.text())
-    check_values(raw, _STUDY, (), mistakes)
+    check_values(raw, STUDY, (), mistakes)
     raw = _tables(raw)  # go on with what can be read, so that a mistake here does not hide those further down
     presets = raw.get("presets", {})
     preset = preset or raw.get("preset", "") or ("desk" if "desk" in presets else "")
@@ -218,7 +218,7 @@ def _tables(raw: Mapping[str, Any]) -> dict[str, Any]:
             return isinstance(value, Mapping)
         return isinstance(value, list) if key == "attacks" else True
 
-    return {key: value for key, value in raw.items() if key in _STUDY and fits(key, value)}
+    return {key: value for key, value in raw.items() if key in STUDY and fits(key, value)}
 
 
 def overlay(base: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
@@ -272,9 +272,9 @@ def _cells(
     here: bool = True,
 ) -> list[Cell]:
     """All cells of one scenario, or none with the mistakes noted."""
-    top = check_values(table, _STUDY, (), mistakes) or {}
+    top = check_values(table, STUDY, (), mistakes) or {}
     data = _data(table["data"], mistakes, notes, here) if "data" in table else None
-    loop_keys, plan_keys = dict(_LOOP), {k: v for k, v in parameters(Plan).items() if k != "proximal"}
+    loop_keys, plan_keys = dict(LOOP), {k: v for k, v in parameters(Plan).items() if k != "proximal"}
     training = table.get("training", {})
     known = loop_keys | plan_keys
     for key in training:
@@ -288,10 +288,10 @@ def _cells(
     model = _model(table["model"], mistakes) if "model" in table else None
     strategies = {
         name: build(strategy_menu.MENU, entry, ("strategies", name), mistakes, kinds.STRATEGY)
-        for name, entry in table.get("strategies", _STUDY["strategies"][1]).items()
+        for name, entry in table.get("strategies", STUDY["strategies"][1]).items()
     }
     stacks: dict[str, tuple[Any, ...]] = {}
-    for name, stack in table.get("defences", _STUDY["defences"][1]).items():
+    for name, stack in table.get("defences", STUDY["defences"][1]).items():
         entries = stack if isinstance(stack, list) else [stack]
         stacks[name] = tuple(
             build(defence_menu.MENU, entry, ("defences", name, i), mistakes, kinds.DEFENCE)
@@ -365,18 +365,18 @@ def _model(table: Any, mistakes: Mistakes) -> Any | None:
 
 def _data(table: Mapping[str, Any], mistakes: Mistakes, notes: list[str], here: bool = True) -> Shared | None:
     use = data_menu.DATASETS.get(str(table.get("use")))
-    known = {"use": None, **_SHARING, **(parameters(use) if use is not None else {})}
+    known = {"use": None, **SHARING, **(parameters(use) if use is not None else {})}
     for key in table if use is not None else ():
         if key not in known:
             mistakes.unknown(("data", key), known)
-    values = check_values({k: v for k, v in table.items() if k in _SHARING}, _SHARING, ("data",), mistakes)
-    own = {k: v for k, v in table.items() if k not in _SHARING and (use is None or k in known)}
+    values = check_values({k: v for k, v in table.items() if k in SHARING}, SHARING, ("data",), mistakes)
+    own = {k: v for k, v in table.items() if k not in SHARING and (use is None or k in known)}
     source = build(data_menu.DATASETS, own, ("data",), mistakes, kinds.SOURCE)
     if values is None or source is None:
         return None
     if here and values.get("otherwise") and not source.available():
         other = {
-            **{k: v for k, v in table.items() if k in _SHARING and k != "otherwise"},
+            **{k: v for k, v in table.items() if k in SHARING and k != "otherwise"},
             **values["otherwise"],
         }
         notes.append(f"data set {table['use']!r} is not here: {other.get('use')!r} stands in for it")

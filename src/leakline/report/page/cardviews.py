@@ -82,7 +82,7 @@ def _utility(results: Results, setting: Setting) -> list[str]:
 def _leaks(setting: Setting) -> list[str]:
     found = []
     for one in brief(setting.leaks, _mean, setting.card.measure):
-        found += [_leak(leak) for leak in one.shown]
+        found += [_leak(leak, _clearest(setting, leak)) for leak in one.shown]
         found += [f"{one.by}: {one.rest.replace('in the report', 'in the table of attacks')}"] if one.rest else []
         found += [f"{one.by}: {effort}"] if (effort := worked(one.shown[0].readings[0].about)) else []
     return found
@@ -92,11 +92,23 @@ def _mean(leak: Leak) -> float:
     return leak.estimate.mean
 
 
-def _leak(leak: Leak) -> str:
+def _clearest(setting: Setting, leak: Leak) -> str:
+    """Of a mean over rebuilt images: the client whose are nearest, if nearer than a guess; page one speaks of it."""
+    if leak.measure != "ssim":
+        return ""
+    every = [r for cell in setting.cells for r in cell.attacks if r.by == leak.by and r.measure == "ssim"]
+    above = [r for r in every if r.client is not None and r.chance is not None and r.value > r.chance]
+    best = max(above, key=lambda r: r.value, default=None)
+    return (
+        "" if best is None else f"; most for {best.client}: {number(best.value, 3)}, a guess {number(best.chance, 3)}"
+    )
+
+
+def _leak(leak: Leak, clearest: str = "") -> str:
     chance = f"; chance {leak.chance:.2g}" if leak.chance is not None else ""
     p = f"; p = {leak.p:.2g}" if leak.p is not None else ""
-    verdict = "; cannot be told from guessing" if leak.is_chance else ""
-    return f"{leak.by}: {leak.label} {_with_interval(leak)}{chance}{p}{verdict}"
+    verdict = "; cannot be told from guessing" if leak.is_chance and not clearest else ""
+    return f"{leak.by}: {leak.label} {_with_interval(leak)}{chance}{p}{clearest}{verdict}"
 
 
 def _with_interval(leak: Leak) -> str:

@@ -86,9 +86,9 @@ def _attack(settings: Sequence[Setting]) -> Cell:
     proved = max((s.proved.high for s in settings if s.proved is not None), default=None)
     audit = f"an audit proved epsilon ≥ {epsilon_text(proved)}" if proved is not None else ""
     audit = "an audit found no noise at all" if proved == math.inf else audit
-    worst = max(found, key=lambda leak: (leak.chance == 0.5, leak.estimate.mean - (leak.chance or 0.0)), default=None)
+    worst = max(found, key=lambda leak: (leak.yes_or_no, leak.estimate.mean - (leak.chance or 0.0)), default=None)
     image = rebuilt(settings)
-    if image is not None and (worst is None or worst.chance != 0.5):
+    if image is not None and (worst is None or not worst.yes_or_no):
         guess = f"a guess without the update: {image.guess:.2f}"
         whole = f"mean of all attacked there {image.mean.estimate.mean:.2f}" if image.client else ""
         who = _sure(image.mean) if not whole else ", ".join(t for t in (image.by, image.mean.short) if t)
@@ -102,7 +102,7 @@ def _attack(settings: Sequence[Setting]) -> Cell:
     many = f"the highest of {figures} figures" if figures > 4 else ""
     more = "; ".join(text for text in (_sure(worst), many, audit) if text)
     mean = worst.estimate.mean
-    if worst.chance == 0.5:
+    if worst.yes_or_no:
         return Cell(f"right {100 * mean:.0f} of 100 times", more, f"{100 * mean:.6f}")
     return Cell(f"{worst.label} {mean:.2f}, by chance {worst.chance:.2g}", more, f"{mean:.6f}")
 
@@ -113,7 +113,7 @@ def _of(client: str) -> str:
 
 def _readable(leak: Leak, audited: bool) -> bool:
     """Whether a figure says something by itself: a yes-or-no question, or a share where no audit says it better."""
-    if leak.chance == 0.5:
+    if leak.yes_or_no:
         return True
     return not audited and leak.chance is not None and 0 < leak.chance < 1 and 0 <= leak.estimate.mean <= 1
 
@@ -122,7 +122,7 @@ def _sure(leak: Leak) -> str:
     low, high = leak.interval
     if low is None or high is None or leak.is_chance is None:
         return f"{leak.by}, {leak.short}" if leak.short else leak.by
-    scale = 100 if leak.chance == 0.5 else 1
+    scale = 100 if leak.yes_or_no else 1
     ends = f"{scale * max(low, 0):.{0 if scale > 1 else 2}f} to {scale * min(high, 1):.{0 if scale > 1 else 2}f}"
     return f"{leak.by}, {ends}{': cannot be told from guessing' if leak.is_chance else ''}"
 

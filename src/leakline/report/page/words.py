@@ -198,15 +198,19 @@ def _guesses(results: Results, settings: Sequence[Setting]) -> list[str]:
     leaks = [(s, leak) for s in settings for leak in s.leaks]
     if not leaks:
         return ["No attack was tried, so nothing is known about what leaks."]
-    odds = [(s, s.worst) for s in settings if s.worst is not None and s.worst.chance == 0.5]
+    odds = [(s, s.worst) for s in settings if s.worst is not None and s.worst.yes_or_no]
     names = list(dict.fromkeys(leak.by for _, leak in leaks))
     cheating = rebuilt(settings, Seat.MALICIOUS_SERVER)
-    honest = len(names) - len({k.by for _, k in leaks if k.readings[0].about.get("seat") == Seat.MALICIOUS_SERVER})
+    seats = {k.by: str(k.readings[0].about.get("seat", Seat.SERVER)) for _, k in leaks if k.measure == "ssim"}
+    honest = sum(seat != Seat.MALICIOUS_SERVER for seat in seats.values())
     seen = _rebuilt(rebuilt(settings, Seat.SERVER), honest) + _taken(cheating)
     if not odds:
         return seen or [f"{_listed(names)} tried; {'its' if len(names) == 1 else 'their'} figures are in the tables."]
     setting, worst = max(odds, key=lambda pair: pair[1].estimate.mean)
-    who = f"The attack {worst.by}" if len(names) == 1 else f"The strongest of {len(names)} attacks ({worst.by})"
+    guessing = {leak.by for s in settings for leak in comparable(s.leaks)}
+    kind = "" if len(guessing) == len(names) else " that answer yes or no"
+    many = f"The strongest of {len(guessing)} attacks{kind} ({worst.by})"
+    who = f"The attack {worst.by}" if len(guessing) == 1 else many
     tried = sum(len(comparable(s.leaks)) for s in settings)
     picked = (
         f" It is the highest of {tried} such figures, and the interval does not allow for that choice: the highest of "
@@ -229,10 +233,14 @@ def _rebuilt(image: Rebuilt | None, attacks: int) -> list[str]:
         return []
     low, high = image.mean.interval
     sure = "" if low is None or high is None else f", 95 % interval {low:.2f} to {high:.2f}"
-    who = f"The attack {image.by}" if attacks == 1 else f"The strongest of {attacks} attacks ({image.by})"
+    who = (
+        f"The attack {image.by}" if attacks == 1 else f"The best of {attacks} attacks that rebuild images ({image.by})"
+    )
     whole = f" The mean of all attacked there is {image.mean.estimate.mean:.2f}{sure}." if image.client else ""
     like = f"similarity (SSIM) {image.ssim:.2f}{sure if not image.client else ''}; 1 is the same image"
     guess = f"a guess without the update has {image.guess:.2f}"
+    if image.ssim > image.guess and not image.client and image.mean.is_chance:
+        return [f"{who} may have rebuilt nothing: {like}, and {guess}, which cannot be told apart. A better one may."]
     if image.ssim > image.guess:
         whose = f"{image.client}'s images" if image.client else "images"
         return [f"{who} rebuilt {whose} from what clients sent: {like}, and {guess}.{whole}"]
