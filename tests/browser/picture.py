@@ -1,7 +1,7 @@
 """Remake the README's picture: the first screen and the frontier of the quickstart's report, as Chromium shows them.
 
 leakline run quickstart, then: python tests/browser/picture.py runs/quickstart/report.html docs/assets/report.png
-The quickstart's data are handwritten digits and its report shows none of them: no picture of people's data is made.
+The quickstart's data are handwritten digits that anybody has, and the picture shows none of them.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from leakline.cli.console import StudyArgument, out
-from leakline.cli.loading import load_study
+from leakline.cli.loading import TrustOption, load_study
 from leakline.errors import LeaklineError, StudyError
 
 if TYPE_CHECKING:
@@ -113,11 +113,12 @@ def export_app(
     folder: Annotated[Path, typer.Argument(help="A new folder for the app.")],
     preset: Annotated[str, typer.Option(help="A study's preset.")] = "",
     out_dir: Annotated[Path | None, typer.Option("--out", help="Where the ServerApp keeps results.")] = None,
+    trust: TrustOption = False,
 ) -> None:
     """Write a study as a Flower app of four files, and those of its own code: `flwr run FOLDER` takes it."""
     from leakline.flower import export
 
-    loaded = load_study(study, preset)
+    loaded = load_study(study, preset, trust=trust)
     root = (out_dir or Path("runs") / loaded.name).absolute()
     settings: dict[str, str | float] = {"out": str(root), "folder": str(Path.cwd())}
     export(loaded.text, folder, name=loaded.name, preset=preset, settings=settings, code=loaded.foreign)
@@ -129,11 +130,12 @@ def split_data(
     study: StudyArgument,
     folder: Annotated[Path, typer.Argument(help="Where the clients' folders go.")],
     preset: Annotated[str, typer.Option(help="A study's preset.")] = "",
+    trust: TrustOption = False,
 ) -> None:
     """Cut a study's data into one folder for each client, so that every node can be given only its own."""
     from leakline.flower.transport.shares import write_shares
 
-    for name, settings in write_shares(load_study(study, preset), folder).items():
+    for name, settings in write_shares(load_study(study, preset, trust=trust), folder).items():
         out.print(f'{name}: --node-config \'client="{name}" data="{settings.absolute()}"\'')
 
 
@@ -145,6 +147,7 @@ def up(
     data: Annotated[Path | None, typer.Option(help="Or a folder with one .npz, .toml or folder per node.")] = None,
     folder: FolderOption = TRIAL,
     insecure: Annotated[bool, typer.Option("--insecure", help="No encryption, and any node may join.")] = False,
+    trust: TrustOption = False,
 ) -> None:
     """Start a SuperLink and SuperNodes on this machine; again: start what has died."""
     from leakline.flower import need_flower
@@ -153,7 +156,7 @@ def up(
     from leakline.flower import trial
 
     fresh = not (folder / "trial.json").is_file()
-    chosen = _nodes(nodes, study, preset, data, folder) if fresh else []
+    chosen = _nodes(nodes, study, preset, data, folder, trust) if fresh else []
     if not fresh and (study or data or nodes):
         raise StudyError("there is a trial federation already", folder.name, "`leakline flower down` ends it")
     link = trial.up(folder, chosen, insecure=insecure)
@@ -165,7 +168,7 @@ def up(
     out.print("leakline flower down" + ("" if folder == TRIAL else f" --dir {folder}"))
 
 
-def _nodes(count: int, study: str, preset: str, data: Path | None, folder: Path) -> list[Any]:
+def _nodes(count: int, study: str, preset: str, data: Path | None, folder: Path, trust: bool) -> list[Any]:
     from leakline.flower.transport.shares import write_shares
     from leakline.flower.trial import Node
     from leakline.study.spec import parse
@@ -180,7 +183,7 @@ def _nodes(count: int, study: str, preset: str, data: Path | None, folder: Path)
             raise LeaklineError(f"{len(chosen)} nodes' data are there, not {max(count, 1)}", data.name)
         return chosen[: count or len(chosen)]
     if study:
-        loaded = load_study(study, preset)
+        loaded = load_study(study, preset, trust=trust)
     else:
         folder.mkdir(parents=True, exist_ok=True)
         text = _STUDY.format(nodes=count or 3)
