@@ -257,14 +257,14 @@ def test_pictures_of_grey_and_of_colour(tmp_path):
 
 def test_the_command(leakline, tmp_path):
     recorded(tmp_path / "rec")
-    (tmp_path / "their_net.py").write_text(
+    (tmp_path / "recorded_net.py").write_text(
         "from torch import nn\n\n\ndef build():\n    return nn.Sequential("
         "nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(512, 10))\n"
     )
     sys.path.insert(0, str(tmp_path))
 
     def call(*words: str) -> tuple[int, str, str]:
-        return leakline("attack", "rec", "--model", "their_net:build", *words)
+        return leakline("attack", "rec", "--model", "recorded_net:build", *words)
 
     plan = ("--learning-rate", "0.1", "--batch", "4", "--epochs", "1")
     code, out, _ = call("--shape", "1,8,8", *plan, "--client", "a", "-s", "iterations=10", "--json")

@@ -214,7 +214,8 @@ def _sets(case: Case) -> Iterator[tuple[str, Sequence[str], np.ndarray]]:
         if attack != ours or any(part.is_symlink() for part in (path, *path.parents[:3])):
             continue
         try:
-            vectors = np.load(io.BytesIO(read_media(path, case.cell.folder, MOST_BYTES)), allow_pickle=False)
+            data = io.BytesIO(read_media(path, case.cell.folder, MOST_BYTES))
+            vectors = np.load(data, allow_pickle=False)
             about = json.loads(read_media(path.with_suffix(".json"), case.cell.folder, MOST_BYTES))
         except (StoreError, ValueError, EOFError):
             continue
