@@ -20,6 +20,7 @@ from leakline.defences import Defence
 from leakline.errors import ClientLost, StackError
 from leakline.guard import Arrivals, any_steps
 from leakline.messages import Dropped, Keep, Memory, Order, Round, Turn, Update
+from leakline.models import built
 from leakline.privacy import Claim, NoClaim
 from leakline.randomness import SecretNoise, Stream
 from leakline.settings import Cohort, Engine, Judging, Settings, setting
@@ -44,13 +45,14 @@ class Federation(Settings):
 
     ``noise``: "secret" draws protective noise, and who is Poisson-sampled, from the operating system; "seeded" makes
     runs repeatable and is stamped on the card as not private. ``batches``: clients whose batches have another size
-    than the plan's, by name.
+    than the plan's, by name. ``model``: an entry of the menu, or a function or class of your own that builds a network
+    (it is given what it takes of shape, classes and kind).
     ``warm_start``: how the server trains the initial model on its validation data, where the strategy asks for one.
     Who takes part, who judges and how it is computed are three values of their own: `Cohort`, `Judging`, `Engine`.
     """
 
     task: Task
-    model: Architecture | Callable[[], nn.Module]
+    model: Architecture | Callable[..., nn.Module]
     plan: Plan = Plan()
     strategy: Strategy = Strategy()
     defences: tuple[Defence, ...] = ()
@@ -124,10 +126,14 @@ class Federation(Settings):
     def _build(self) -> nn.Module:
         if isinstance(self.model, nn.Module):
             raise StackError("a model that is already built", fix="give a function that builds it: lambda: Net()")
+        task = self.task
         build = getattr(self.model, "build", None)
-        if build is not None:
-            return build(self.task.shape, len(self.task.classes), self.task.kind)  # type: ignore[no-any-return]
-        return self.model()  # type: ignore[operator]
+        if build is not None and not isinstance(self.model, type):
+            return build(task.shape, len(task.classes), task.kind)  # type: ignore[no-any-return]
+        if build is not None or not callable(self.model):
+            raise StackError(f"no model: {self.model!r}", fix="an entry of the menu, MLP(); or a function that builds")
+        name = getattr(self.model, "__qualname__", type(self.model).__name__)
+        return built(self.model, task.shape, len(task.classes), task.kind, {}, name)
 
     @cached_property
     def layout(self) -> Layout:

@@ -18,6 +18,7 @@ import os
 import site
 import sys
 import sysconfig
+import traceback
 import typing
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+_HERE = os.path.dirname(os.path.realpath(__file__)) + os.sep
 GROUP = "leakline"
 """The group of entry points by which an installed package offers its modules to studies."""
 
@@ -167,7 +169,8 @@ def fetch(path: str, kind: Kind, beside: Iterable[Path] = ()) -> Any:
     except (Exception, SystemExit) as error:  # a stranger's module may raise anything
         text = ascii(str(error)[:160])[1:-1]
         raise Unfit(
-            f"{path!r} cannot be imported: {type(error).__name__}: {text}", fix=f"try: python -c 'import {module_name}'"
+            f"{path!r} cannot be imported: {type(error).__name__}: {text}{own_line(error)}",
+            fix=f"try: python -c 'import {module_name}'",
         ) from error
     package = module_name.partition(".")[0]
     thing = getattr(module, name, None)
@@ -177,6 +180,17 @@ def fetch(path: str, kind: Kind, beside: Iterable[Path] = ()) -> Any:
         what = f"{path!r} is not {kind.noun}" if thing is not None else f"{module_name!r} has no {name!r}"
         raise Unfit(what, fix=f'did you mean "{module_name}:{near[0]}"?' if near else kind.fix)
     return thing
+
+
+def own_line(error: BaseException) -> str:
+    """Where in the user's own code an error came from: the innermost line that is not Python's or a package's."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if _is_users(f.filename) and not os.path.realpath(f.filename).startswith(_HERE)]
+    if not own:
+        return ""
+    last = own[-1]
+    code = "".join(c if c.isprintable() else "?" for c in (last.line or "").strip())[:100]
+    return f" ({os.path.basename(last.filename)}, line {last.lineno}{f': {code}' if code else ''})"
 
 
 def _reach(foreign: Foreign, module: str) -> None:

@@ -86,7 +86,7 @@ BAD = {
     "a missing data file": (
         ("run", "{toml}"),
         ('use = "digits"\nlimit = 100', 'use = "npz"\npath = "x.npz"'),
-        "not here",
+        "there is no 'x.npz' beside the study",
     ),
     "a hostile name": (("run", "{toml}"), ('name = "tiny"', 'name = "../../x"'), "letters, digits"),
     "an unknown preset": (("run", "{toml}", "--preset", "paper"), None, "paper"),

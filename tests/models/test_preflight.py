@@ -96,7 +96,7 @@ def test_wrong_outputs(network, task):
 
 
 def test_outputs_that_train_and_are_odd():
-    assert ("more-outputs", "(the network)") in kinds(nn.Linear(4, 3), classes=2)
+    assert ("output", "(the network)") in kinds(nn.Linear(4, 3), classes=2)
     assert ("probabilities", "(the network)") in kinds(nn.Sequential(nn.Linear(4, 3), nn.Softmax(1)), classes=3)
     assert kinds(nn.Linear(4, 3), classes=3) == set()
 

@@ -143,7 +143,7 @@ MISTAKES = {
     "hostile name": ('name = "tiny"', 'name = "../../etc/passwd"', "name", "letters, digits"),
     "a name for a device": ('name = "tiny"', 'name = "CON"', "name", "letters, digits"),
     "an empty name": ('name = "tiny"', 'name = ""', "name", "letters, digits"),
-    "missing file": ('use = "digits"\nlimit = 100', 'use = "npz"\npath = "no-such.npz"', "data.use", "not here"),
+    "missing file": ('use = "digits"\nlimit = 100', 'use = "npz"\npath = "no-such.npz"', "data.path", "there is no"),
     "missing model code": (
         'use = "mlp"\nhidden = [8]',
         'use = "no_such_package.module:make"',

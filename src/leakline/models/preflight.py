@@ -5,11 +5,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+
+from leakline.foreign import own_line
 
 FindingKind = Literal[
     "batch-norm",
@@ -22,7 +25,6 @@ FindingKind = Literal[
     "hidden-state",
     "single-example",
     "output",
-    "more-outputs",
     "probabilities",
 ]
 
@@ -75,8 +77,7 @@ def _module(name: str, module: nn.Module) -> Iterator[Finding]:
         yield Finding(
             name,
             "batch-norm",
-            f"{label} mixes the examples of a batch: no per-example sensitivity, so no record-level DP"
-            + ("; its running statistics travel without noise" if module.track_running_stats else ""),
+            f"{label} mixes the examples of a batch: no per-example sensitivity, so no record-level DP",
             'use GroupNorm (norm="group" for models of the menu), or keep the layer local (fedbn)',
         )
     if getattr(module, "inplace", False) is True:
@@ -150,15 +151,18 @@ def _parameters(model: nn.Module) -> Iterator[Finding]:
 def _forward(model: nn.Module, shape: tuple[int, ...], classes: int | None, kind: str) -> Iterator[Finding]:
     trial = copy.deepcopy(model, _made_weights(model))
     device = next((parameter.device for parameter in trial.parameters()), torch.device("cpu"))
+    entered = _watched(trial)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         try:
             output = trial.eval()(torch.zeros(2, *shape, device=device))
         except Exception as error:  # a user's own network may raise anything; the finding carries it
             text = str(error).splitlines()
+            where = f" in layer {entered[-1]}" if entered else ""
             yield Finding(
                 "(the network)",
                 "output",
-                f"it fails on inputs of shape {shape}: {type(error).__name__}: {text[0] if text else ''}",
+                f"it fails on inputs of shape {shape}{where}: {type(error).__name__}: {text[0] if text else ''}"
+                + own_line(error),
                 f"let it take inputs of shape (N, {', '.join(map(str, shape))}), or change the data",
             )
             return
@@ -173,6 +177,24 @@ def _forward(model: nn.Module, shape: tuple[int, ...], classes: int | None, kind
                     f"it cannot train on a batch of one: {error}",
                     "use larger images, GroupNorm, or a batch size that never leaves one example over",
                 )
+
+
+def _watched(model: nn.Module) -> list[str]:
+    """A list that holds, whenever the network runs, the layers that were entered and not yet left, with their input."""
+    entered: list[str] = []
+
+    def enter(name: str, module: nn.Module, given: tuple[Any, ...]) -> None:
+        shapes = ", ".join(str(tuple(x.shape)) for x in given if isinstance(x, Tensor))
+        entered.append(f"{name} ({type(module).__name__}, given {shapes or 'no tensor'})")
+
+    def leave(module: nn.Module, given: Any, output: Any) -> None:
+        entered.pop()
+
+    for name, module in model.named_modules():
+        if name:
+            module.register_forward_pre_hook(partial(enter, name))
+            module.register_forward_hook(leave)
+    return entered
 
 
 def _made_weights(model: nn.Module) -> dict[int, Any]:
@@ -191,10 +213,13 @@ def _output(output: object, shape: tuple[int, ...], classes: int | None, kind: s
     else:
         right = len(got) == 2 and got[0] == 2 and (classes is None or got[1] == classes)
         wanted = f"(2, {classes if classes is not None else 'classes'})"
-    if not right and kind == "classification" and classes is not None and len(got) == 2 and got[1] > classes:
+    if not right and kind == "classification" and classes is not None and len(got) == 2 and got[0] == 2:
         yield Finding(
-            "(the network)", "more-outputs", f"it has {got[1]} outputs for {classes} classes", "give each class one"
-        )  # fmt: skip
+            "(the network)",
+            "output",
+            f"two inputs of shape {shape} give an output of shape {got}: {got[1]} outputs for {classes} classes",
+            "give each class one output: take the number of classes from the factory's argument classes",
+        )
     elif not right:
         yield Finding(
             "(the network)",

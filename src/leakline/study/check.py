@@ -23,7 +23,8 @@ from leakline.runtimes.machine import cores, tune_allocator
 from leakline.study.cells import Study
 from leakline.study.describe import THREADS
 from leakline.study.judges import NOT_ALIKE, baseline_of
-from leakline.study.run import check_cell, check_model
+from leakline.study.run import check_cell, check_model, model_of, said_once
+from leakline.study.sharing import look_again
 
 EMPTY, SKEWED = 0.05, 0.1
 """From this share of empty test masks on, and from this much above 1 / classes on, a check says what a constant answer
@@ -97,44 +98,52 @@ class Checked:
 
 def check_study(study: Study) -> Checked:
     """Build every federation, look at model and data, compute every formal card, time a few batches."""
+    look_again()
     foreign = [f"this study runs code that is not leakline's: {code}" for code in study.foreign]
     checked = Checked(study.name, len(study.cells), [*study.notes, *foreign])
     timed: dict[tuple[Any, ...], _Timed] = {}
     seen: set[tuple[Any, ...]] = set()
+    wrong: dict[str, list[str]] = {}
+    statistics: dict[str, list[str]] = {}
     asked: dict[tuple[Any, ...], float] = {}
     for cell in study.cells:
         labels = tuple((k, str(v)) for k, v in cell.labels.items() if k != "seed")  # a swept list cannot be a key
         try:
             federation = cell.federation()
             scenario = tuple((k, v) for k, v in labels if k not in ("strategy", "defence"))
-            if scenario not in timed:
+            networks = (*scenario, model_of(federation))
+            if networks not in timed:
                 checked.partition[" ".join(str(v) for _, v in scenario)] = _partition(federation)
                 check_model(federation)
                 looks = (_look_at_classes, _look_at_model, _look_at_masks)
                 remarks = [*federation.task.remarks, *(text for look in looks for text in look(federation))]
                 checked.warnings += [w for w in remarks if w not in checked.warnings]
-                timed[scenario] = _time(federation)
+                timed[networks] = _time(federation)
             check_cell(federation, study.attacks_on(cell))
             remarks = [text for attack in study.attacks_on(cell).values() for text in attack.remarks(federation)]
             remarks += _look_at_effort(study.attacks_on(cell), federation)
             checked.warnings += [w for w in dict.fromkeys(remarks) if w not in checked.warnings]
             if labels not in seen:
                 seen.add(labels)
+                for text in _look_at_statistics(federation):
+                    statistics.setdefault(text, []).append(str(cell.labels.get("defence", "")))
                 checked.cards.append(formal_card(" ".join(str(v) for _, v in labels), federation, study.delta))
         except (LeaklineError, ValueError) as error:
-            checked.problems.append(f"{cell.name}: {error}")
+            wrong.setdefault(str(error), []).append(cell.name)
             continue
-        took = timed[scenario]
+        took = timed[networks]
         checked.bill.minutes += took.round * federation.rounds / 60
         for attack in study.attacks_on(cell).values():
             for name, rounds in attack.trains(federation).items():
-                work = (scenario, federation.seed, name)
+                work = (networks, federation.seed, name)
                 asked[work] = max(asked.get(work, 0.0), rounds * took.round / 60)
             checked.bill.searches += attack.passes(federation) * took.example / cores() / 60
         checked.bill.memory_mb = max(checked.bill.memory_mb, took.memory_mb)
         checked.bill.disk_mb += (
             4 * federation.layout.size * (3 if not federation.strategy.optimiser.stateless else 1) / 2**20
         )
+    checked.problems += said_once(wrong, len(study.cells))
+    checked.warnings += [f"{text} ({_few(list(dict.fromkeys(names)))})" for text, names in statistics.items()]
     checked.bill.worlds = sum(asked.values())
     checked.bill.minutes += checked.bill.worlds + checked.bill.searches
     return checked
@@ -153,8 +162,23 @@ def _look_at_model(federation: Federation) -> list[str]:
     x = federation.task.clients[0].train.inputs(slice(0, 2))
     layers: dict[tuple[str, str, str], list[str]] = {}
     for f in preflight(bench.model, tuple(x.shape[1:]), len(federation.task.classes), federation.task.kind):
-        layers.setdefault((f.kind, f.message, f.fix), []).append(f.layer_name)
+        if not f.layer_name.endswith("num_batches_tracked"):  # BatchNorm's own counter: nothing to do about it
+            layers.setdefault((f.kind, f.message, f.fix), []).append(f.layer_name)
     return [f"{_few(names)} ({kind}): {message}; {fix}" for (kind, message, fix), names in layers.items()]
+
+
+def _look_at_statistics(federation: Federation) -> list[str]:
+    """What becomes of the statistics that BatchNorm keeps, under this federation's defences."""
+    if not federation.layout.buffers:
+        return []
+    treatment = federation.stack.treatment
+    if not federation.wire.buffers:
+        return ["BatchNorm's running statistics stay at the clients"]
+    if not treatment.buffers:
+        return ["BatchNorm's running statistics are kept back: the server's stay as they began"]
+    if any(act.buffers and act.noise for act in treatment.updates):
+        return ["BatchNorm's running statistics leave the clients under the same noise as the weights"]
+    return ["BatchNorm's running statistics reach the server without noise"]
 
 
 def _look_at_classes(federation: Federation) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,6 +23,7 @@ from leakline.study.at_work import at_work, declared
 from leakline.study.cells import Cell, Study
 from leakline.study.describe import THREADS, description, key_of
 from leakline.study.lab import Lab, Says, meet, unsaid
+from leakline.study.sharing import look_again
 from leakline.study.store import Busy, Run, Store
 from leakline.study.train import Opens, Progress, silent, train_run
 
@@ -115,28 +116,40 @@ def check_parts(study: Study) -> list[str]:
 
     Returns the key of each cell's run.
     """
-    wrong, keys = [], []
+    look_again()
+    wrong: dict[str, list[str]] = {}
+    keys: list[str] = []
     seen: set[str] = set()
     for cell in study.cells:
         try:
             federation = cell.federation()
-            if (model := _model_of(federation)) not in seen:
+            if (model := model_of(federation)) not in seen:
                 check_model(federation)
                 seen.add(model)
             check_cell(federation, study.attacks_on(cell))
             keys.append(key_of(description(federation)))
         except (LeaklineError, ValueError) as error:
-            wrong.append(f"{cell.name}: {error}")
+            wrong.setdefault(str(error), []).append(cell.name)
     if wrong:
-        raise StudyError("\n".join(dict.fromkeys(wrong)))
+        raise StudyError("\n".join(said_once(wrong, len(study.cells))))
     return keys
+
+
+def said_once(wrong: Mapping[str, Sequence[str]], cells: int) -> list[str]:
+    """Each problem once, with the cells that have it: what is wrong with the data is wrong with them all."""
+    lines = []
+    for text, names in wrong.items():
+        many = f"all {cells} cells" if len(names) == cells > 1 else f"{names[0]} and {len(names) - 1} more cells"
+        lines.append(f"{many if len(names) > 1 else names[0]}: {text}")
+    return lines
 
 
 WIDE = 20_000
 """A setting of a network that may make it too large to be made."""
 
 
-def _model_of(federation: Federation) -> str:
+def model_of(federation: Federation) -> str:
+    """A federation's network and what it must fit, in one text."""
     task = federation.task
     return f"{federation.model!r} {task.shape} {task.classes} {task.kind}"
 
@@ -145,14 +158,14 @@ def check_model(federation: Federation) -> None:
     """Refuse a network that is too large to be made, or that does not take these inputs or give such outputs."""
     task, model = federation.task, federation.model
     classes = len(task.classes)
-    if isinstance(model, Model):
+    if isinstance(model, Model) and not isinstance(model, Imported):
         # Asking for the size without the memory takes seconds at its first use, so only where it could matter.
-        large = not isinstance(model, Imported) and any(int(text) >= WIDE for text in re.findall(r"\d+", repr(model)))
+        large = any(int(text) >= WIDE for text in re.findall(r"\d+", repr(model)))
         if large and size_of(model, task.shape, classes, task.kind) > MOST_VALUES:
             raise StudyError(f"the network would have more than {MOST_VALUES:,} values", "model", "make it smaller")
-        for finding in preflight(federation.bench().model, task.shape, classes, task.kind):
-            if finding.kind == "output":
-                raise StudyError(f"the network does not fit: {finding.message}", "model", finding.fix)
+    for finding in preflight(federation.bench().model, task.shape, classes, task.kind):
+        if finding.kind == "output":
+            raise StudyError(f"the network does not fit: {finding.message}", "model", finding.fix)
 
 
 def check_cell(federation: Federation, attacks: Mapping[str, Attack]) -> None:

@@ -16,7 +16,8 @@ from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerati
 from leakline import attacks, data, defences, models, strategies, utility
 from leakline.bench.training import Plan
 from leakline.study.build import parameters
-from leakline.study.spec import LOOP, SHARING, STUDY
+from leakline.study.data_table import SHARING
+from leakline.study.spec import LOOP, STUDY
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 OWN = {"type": "string", "pattern": "^[^:]+:[^:]+$", "description": "Code of your own, module:name; run with --trust."}
@@ -27,9 +28,11 @@ def schema() -> dict[str, Any]:
     """The schema of a whole study file."""
     plan = {name: wanted for name, wanted in parameters(Plan).items() if name != "proximal"}
     loss = {"anyOf": [{"enum": ["default", *utility.MENU]}, OWN]}
+    model = {"anyOf": [*_choices(models.MENU), OWN, _own_table()]}
     tables = {
         "data": {"anyOf": [*(_entry(name, source, SHARING) for name, source in data.DATASETS.items()), _own_table()]},
-        "model": {"anyOf": [*_choices(models.MENU), OWN, _own_table()]},
+        "model": model,
+        "models": _named(model),
         "training": _table(LOOP | plan),
         "warm_start": _table(plan),
         "strategies": _named({"anyOf": [*_choices(strategies.MENU), OWN, _own_table()]}),

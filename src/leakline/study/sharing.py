@@ -8,7 +8,7 @@ from typing import Any
 
 from leakline import data as data_menu
 from leakline.data.base import Dataset, Task
-from leakline.errors import DataError
+from leakline.errors import DataError, LeaklineError
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,8 +26,27 @@ class Shared:
         return repr(self) == repr(other)
 
 
-@lru_cache(maxsize=4)
+_failed: dict[Shared, LeaklineError] = {}
+
+
+def look_again() -> None:
+    """Forget which files could not be used: they may have been mended since."""
+    _failed.clear()
+
+
 def _loaded(source: Shared) -> Dataset:
+    """The data set; files that cannot be used are looked at once, and not again for every cell."""
+    if source in _failed:
+        raise _failed[source]
+    try:
+        return _read(source)
+    except LeaklineError as error:
+        _failed[source] = error
+        raise
+
+
+@lru_cache(maxsize=4)
+def _read(source: Shared) -> Dataset:
     return source.source.load()  # type: ignore[no-any-return]
 
 

@@ -14,12 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import pydantic
 
 from leakline import attacks as attack_menu
-from leakline import data as data_menu
 from leakline import defences as defence_menu
 from leakline import models as model_menu
 from leakline import strategies as strategy_menu
@@ -35,6 +34,7 @@ from leakline.study import kinds
 from leakline.study.build import Mistakes, build, check_plain, check_values, fetched, parameters, read_toml
 from leakline.study.cells import Cell, Study
 from leakline.study.consent import Consent, Untrusted
+from leakline.study.data_table import data_of
 from leakline.study.lines import key_lines
 from leakline.study.sharing import Shared, task_of
 
@@ -50,12 +50,10 @@ Share = Callable[[Shared, int], Task]
 """Who turns the [data] table and a cell's seed into a task: `task_of`, unless the clients are on other machines."""
 
 MOST_TEXT = 2**20
-MOST_CLIENTS = 100_000
 MOST_SEEDS = 10_000
 MOST_CELLS = 100_000
 
 _Count = Annotated[int, pydantic.Field(ge=1)]
-_Share = Annotated[float, pydantic.Field(ge=0, lt=1)]
 
 
 def _settings(table: Table) -> dict[str, tuple[Any, Any]]:
@@ -77,6 +75,7 @@ STUDY: dict[str, tuple[Any, Any]] = _TOP | {
     "preset": (str, ""),
     "data": (dict[str, Any], ...),
     "model": (dict[str, Any] | str, ...),
+    "models": (dict[str, dict[str, Any] | str], {}),
     "training": (dict[str, Any], {}),
     "warm_start": (dict[str, Any], {}),
     "strategies": (dict[str, Any], {"fedavg": {"use": "fedavg"}}),
@@ -84,16 +83,6 @@ STUDY: dict[str, tuple[Any, Any]] = _TOP | {
     "attacks": (list[Any], []),
     "scenarios": (dict[str, dict[str, Any]], {}),
     "presets": (dict[str, dict[str, Any]], {}),
-}
-SHARING: dict[str, tuple[Any, Any]] = {
-    "clients": (Annotated[int, pydantic.Field(ge=1, le=MOST_CLIENTS)] | None, None),
-    "partition": (dict[str, Any] | str, "even"),
-    "client_test": (_Share, 0.2),
-    "server_validation": (_Share, 0.0),
-    "server_test": (_Share, 0.2),
-    "seed": (int | Literal["each"], 0),
-    "otherwise": (dict[str, Any], {}),
-    "keep_groups": (bool, True),
 }
 
 
@@ -214,7 +203,7 @@ def _tables(raw: Mapping[str, Any]) -> dict[str, Any]:
     def fits(key: str, value: Any) -> bool:
         if key in ("presets", "scenarios"):
             return isinstance(value, Mapping) and all(isinstance(inner, Mapping) for inner in value.values())
-        if key in ("data", "training", "warm_start", "strategies", "defences"):
+        if key in ("data", "models", "training", "warm_start", "strategies", "defences"):
             return isinstance(value, Mapping)
         return isinstance(value, list) if key == "attacks" else True
 
@@ -273,7 +262,7 @@ def _cells(
 ) -> list[Cell]:
     """All cells of one scenario, or none with the mistakes noted."""
     top = check_values(table, STUDY, (), mistakes) or {}
-    data = _data(table["data"], mistakes, notes, here) if "data" in table else None
+    data = data_of(table["data"], mistakes, notes, here) if "data" in table else None
     loop_keys, plan_keys = dict(LOOP), {k: v for k, v in parameters(Plan).items() if k != "proximal"}
     training = table.get("training", {})
     known = loop_keys | plan_keys
@@ -285,7 +274,8 @@ def _cells(
     if loop is not None and (loss := loop.get("loss", "default")) not in ("default", *loss_menu.MENU):
         mistakes.unknown(("training", "loss"), loss_menu.MENU, kind=loss)
     warm = _plan(table.get("warm_start", {}), plan_keys, ("warm_start",), mistakes, Federation.warm_start)
-    model = _model(table["model"], mistakes) if "model" in table else None
+    model = _model(table["model"], ("model",), mistakes) if "model" in table else None
+    others = {name: _model(entry, ("models", name), mistakes) for name, entry in table.get("models", {}).items()}
     strategies = {
         name: build(strategy_menu.MENU, entry, ("strategies", name), mistakes, kinds.STRATEGY)
         for name, entry in table.get("strategies", STUDY["strategies"][1]).items()
@@ -297,6 +287,9 @@ def _cells(
             build(defence_menu.MENU, entry, ("defences", name, i), mistakes, kinds.DEFENCE)
             for i, entry in enumerate(entries)
         )
+    for name in others:
+        if name not in stacks:
+            mistakes.unknown(("models", name), stacks)
     for kind, name in [*(("strategies", name) for name in strategies), *(("defences", name) for name in stacks)]:
         if not name.isprintable() or not 0 < len(name) <= 80:
             mistakes.add((kind,), f"a name is one line of at most 80 printable characters, not {name[:80]!r}")
@@ -322,7 +315,7 @@ def _cells(
     from leakline.study.device import resolve_device
 
     settings = {
-        "model": model, "plan": plan, "warm_start": warm, **(loop or {}),
+        "plan": plan, "warm_start": warm, **(loop or {}),
         **{key: value for key, value in top.items() if key in _TOP},
         "device": resolve_device(top.get("device", "auto")),
     }  # fmt: skip
@@ -330,17 +323,21 @@ def _cells(
     return [
         Cell(
             {**labels, "strategy": s, "defence": d, "seed": seed},
-            partial(made, strategies[s], stacks[d], seed),
+            partial(made, others.get(d, model), strategies[s], stacks[d], seed),
         )
         for s, d, seed in itertools.product(strategies, stacks, seeds)
     ]
 
 
 def _federation(
-    share: Callable[[int], Task], settings: Mapping[str, Any], strategy: Strategy, defences: tuple[Any, ...], seed: int
+    share: Callable[[int], Task],
+    settings: Mapping[str, Any],
+    model: Any,
+    strategy: Strategy,
+    defences: tuple[Any, ...],
+    seed: int,
 ) -> Federation:
-    federation = Federation(share(seed), settings["model"], strategy=strategy, defences=defences, seed=seed)
-    return federation.but(**settings)
+    return Federation(share(seed), model, strategy=strategy, defences=defences, seed=seed).but(**settings)
 
 
 def _plan(
@@ -354,39 +351,13 @@ def _plan(
         return None
 
 
-def _model(table: Any, mistakes: Mistakes) -> Any | None:
+def _model(table: Any, path: tuple[str, ...], mistakes: Mistakes) -> Any | None:
     entry = {"use": table} if isinstance(table, str) else dict(table) if isinstance(table, Mapping) else {}
     use = entry.pop("use", None)
     if isinstance(use, str) and ":" in use:
-        wanted = fetched(use, model_menu.FACTORY, ("model", "use"), mistakes)
+        wanted = fetched(use, model_menu.FACTORY, (*path, "use"), mistakes)
         return None if wanted is None else model_menu.Imported(use, entry)
-    return build(model_menu.MENU, table, ("model",), mistakes)
-
-
-def _data(table: Mapping[str, Any], mistakes: Mistakes, notes: list[str], here: bool = True) -> Shared | None:
-    use = data_menu.DATASETS.get(str(table.get("use")))
-    known = {"use": None, **SHARING, **(parameters(use) if use is not None else {})}
-    for key in table if use is not None else ():
-        if key not in known:
-            mistakes.unknown(("data", key), known)
-    values = check_values({k: v for k, v in table.items() if k in SHARING}, SHARING, ("data",), mistakes)
-    own = {k: v for k, v in table.items() if k not in SHARING and (use is None or k in known)}
-    source = build(data_menu.DATASETS, own, ("data",), mistakes, kinds.SOURCE)
-    if values is None or source is None:
-        return None
-    if here and values.get("otherwise") and not source.available():
-        other = {
-            **{k: v for k, v in table.items() if k in SHARING and k != "otherwise"},
-            **values["otherwise"],
-        }
-        notes.append(f"data set {table['use']!r} is not here: {other.get('use')!r} stands in for it")
-        return _data(other, mistakes, notes)
-    if here and not source.available():
-        mistakes.add(("data", "use"), f"{table['use']!r} is not here", f"it needs {source.needs}")
-    shared_out = values.pop("partition", "even")
-    partitioner = build(data_menu.PARTITIONERS, shared_out, ("data", "partition"), mistakes, kinds.PARTITIONER)
-    values.pop("otherwise", None)
-    return None if partitioner is None else Shared(source, partitioner, tuple(sorted(values.items())))
+    return build(model_menu.MENU, table, path, mistakes)
 
 
 def _attacks(tables: Sequence[Any], mistakes: Mistakes, path: tuple[str, ...] = ()) -> dict[str, Any]:

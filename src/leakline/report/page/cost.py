@@ -29,7 +29,7 @@ def cost_words(results: Results, settings: Sequence[Setting]) -> list[str]:
         pairs = [results.baseline(s) for s in have]
         bases = [b.utility.mean for b in pairs if b is not None and b.utility is not None]
         said = f"{text}, against {_range(bases, results.measure(results.headline))} without a defence: {lost}."
-    return [said, *_useless(have), *_beside(results, have)]
+    return [said, *_useless(have), *_otherwise(results, have), *_beside(results, have)]
 
 
 def headline_name(results: Results) -> str:
@@ -71,6 +71,18 @@ def useless_text(settings: Sequence[Setting]) -> str:
 def _useless(settings: Sequence[Setting]) -> list[str]:
     text = useless_text(settings)
     return [f"The model is {text}."] if text else []
+
+
+def _otherwise(results: Results, settings: Sequence[Setting]) -> list[str]:
+    """Says so where the undefended federation has another network: then the difference is not the defence's alone."""
+    pairs = [(s, results.baseline(s)) for s in settings]
+    if not any(b is not None and _network(b) != _network(s) for s, b in pairs):
+        return []
+    return ["It was trained with another network than the undefended one: the difference is not the defence's alone."]
+
+
+def _network(setting: Setting) -> str:
+    return repr(setting.cells[0].federation.get("model")) if setting.cells else ""
 
 
 def _beside(results: Results, settings: Sequence[Setting]) -> list[str]:

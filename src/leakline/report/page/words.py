@@ -296,5 +296,7 @@ def _plural(count: str, word: str) -> str:
 
 
 def _kind(described: Any) -> str:
-    use = described.get("use", "?") if isinstance(described, dict) else str(described)
+    use = described.get("path") or described.get("use", "?") if isinstance(described, dict) else str(described)
+    if isinstance(described, dict) and described.get("path"):
+        return str(use)  # a network of the user's own, by the name that the study knows it by
     return str(use).rpartition(":")[2].partition("#")[0]
