@@ -21,6 +21,7 @@ from leakline.errors import StoreError
 from leakline.strategies import MENU
 from leakline.study.at_work import at_work
 from leakline.study.cells import Study, grid
+from leakline.study.pace import Standing
 from leakline.study.run import check_parts, run_study
 from leakline.study.store import Store
 
@@ -100,12 +101,13 @@ def test_a_cell_that_another_process_holds_is_waited_for(tmp_path):
     holder.start()
     assert ours.recv() == "held"
 
-    def listen(line: str) -> None:
+    def listen(standing: Standing) -> None:
+        line = standing.line()
         said.append(line)
-        if "another process" in line:
+        if "another process" in line and len([one for one in said if "another process" in one]) == 1:
             ours.send("let go")
 
-    outcomes = list(run_study(asked, tmp_path, workers=1, says=listen))
+    outcomes = list(run_study(asked, tmp_path, workers=1, watch=listen))
     assert ended([holder]) == [0]
     assert [outcome.error for outcome in outcomes] == [""] * 4
     assert outcomes[-1].cell is asked.cells[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -63,6 +63,14 @@ class Effort:
         return {"effort": float(self.given), "needs": float(self.needed), "work": self.of}
 
 
+class Says(Protocol):
+    """Called with a line about how far an attack has come, and perhaps with the share of its search that is done."""
+
+    def __call__(self, line: str, share: float | None = None) -> None:
+        """Say it."""
+        ...
+
+
 class Lab(Protocol):
     """The examiner's powers over one federation that has been run."""
 
@@ -77,7 +85,7 @@ class Lab(Protocol):
         ...
 
     @property
-    def says(self) -> Callable[[str], None]:
+    def says(self) -> Says:
         """Called with a line about how far an attack has come."""
         ...
 

@@ -67,7 +67,8 @@ def attack(
         known = known_from(members, others, public, labels, inputs)
         lab = lab_over(
             recording, Target(imported(model), _shape(shape), plan, inputs), rounds=rounds, clients=clients,
-            truth=None if truth is None else load_truth(truth), known=known, says=lambda text: err.print(clean(text)),
+            truth=None if truth is None else load_truth(truth), known=known,
+            says=lambda line, share=None: err.print(clean(line)),
         )  # fmt: skip
         chosen = attack_for(use, lab, _pairs(sets), most_images=most_images, seed=seed)
         readings = attack_recording(lab, chosen, use)

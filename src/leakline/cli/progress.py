@@ -4,70 +4,60 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leakline.cli.console import out
+from leakline.text import clean
+
+if TYPE_CHECKING:
+    from leakline.study.pace import Standing
+
+EVERY = 30.0
+"""Seconds between two lines where there is no terminal."""
 
 
 class Progress:
-    """A live bar on a terminal; otherwise a plain line now and then."""
+    """A live bar on a terminal; otherwise a plain line, at most two a minute."""
 
     def __init__(self, cells: int) -> None:
-        self.cells, self.done, self.last = cells, 0, 0.0
-        self.started = time.monotonic()
-        self.rounds_done = 0
+        self.cells, self.done, self.last = cells, 0, time.monotonic()
         self.bar: Any = None
 
     def __enter__(self) -> Progress:
         if out.is_terminal:
-            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+            from rich.progress import BarColumn, Progress, TextColumn
 
             columns = (
+                BarColumn(bar_width=16),
+                TextColumn("{task.percentage:>3.0f} %"),
                 TextColumn("{task.description}"),
-                BarColumn(),
-                TextColumn("{task.completed:.1f}/{task.total:.0f} cells"),
-                TimeRemainingColumn(),
             )
             self.bar = Progress(*columns, console=out, transient=True)
             self.bar.start()
-            self.task = self.bar.add_task("starting", total=self.cells)
+            self.task = self.bar.add_task("starting", total=1.0)
         return self
 
     def __exit__(self, *_: object) -> None:
         if self.bar is not None:
             self.bar.stop()
 
-    def round(self, cell: str, done: int, rounds: int, figures: Mapping[str, float]) -> None:
-        """A round of a cell is done."""
-        shown = next((f"{k} {v:.3f}" for k, v in figures.items()), "")
-        if self.bar is not None:
-            self.bar.update(
-                self.task,
-                description=f"{cell}: round {done}/{rounds} {shown}",
-                completed=self.done + done / rounds,
-            )
-        elif time.monotonic() - self.last > 30:
-            self.last = time.monotonic()
-            out.print(f"{cell}: round {done}/{rounds} {shown}{self._left(done / rounds)}")
+    def standing(self, standing: Standing) -> None:
+        """What is being done now, and how long all of it will still take."""
+        self._show(standing.line(), standing.share)
 
-    def say(self, line: str) -> None:
-        """What is being done now."""
-        if self.bar is not None:
-            self.bar.update(self.task, description=line)
-        elif time.monotonic() - self.last > 30:
-            self.last = time.monotonic()
-            out.print(line)
+    def round(self, cell: str, done: int, rounds: int, figures: Mapping[str, float]) -> None:
+        """A round of a cell is done elsewhere (on Flower), where nobody counts the work."""
+        self._show(f"cell {self.done + 1} of {self.cells}, {cell}, round {done} of {rounds}", None)
 
     def cell(self, name: str, how: str) -> None:
         """A cell is done: trained, failed or already there."""
         self.done += 1
-        if self.bar is not None:
-            self.bar.update(self.task, completed=self.done)
-        elif time.monotonic() - self.last > 30 or self.done == self.cells:
-            self.last = time.monotonic()
-            out.print(f"{name}: {how}{self._left(0)}")
+        self._show(f"cell {self.done} of {self.cells}, {name}: {how}", None, now=self.done == self.cells)
 
-    def _left(self, part: float) -> str:
-        share = (self.done + part) / self.cells
-        spent = time.monotonic() - self.started
-        return f" ({spent * (1 - share) / share / 60:.1f} min left)" if share > 0 and spent > 5 else ""
+    def _show(self, line: str, share: float | None, now: bool = False) -> None:
+        if self.bar is not None:
+            text = clean(line).replace("[", "\\[")  # a bar reads markup, and names are anybody's
+            self.bar.update(self.task, description=text, **({} if share is None else {"completed": share}))
+        elif now or time.monotonic() - self.last >= EVERY:
+            self.last = time.monotonic()
+            out.print(clean(line))

@@ -51,9 +51,7 @@ def run(
         left, opens = flower.train(on, loaded, (preset, sets, only), root, link, deadline, progress.round)
         for note in left.notes[len(loaded.notes) :]:
             out.print(f"note: {note}")
-        outcomes = run_study(
-            left, root, workers=workers, progress=progress.round, says=progress.say, opens=opens, deadline=deadline
-        )
+        outcomes = run_study(left, root, workers=workers, watch=progress.standing, opens=opens, deadline=deadline)
         for outcome in outcomes:
             progress.cell(
                 outcome.cell.name,

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from leakline.attacks.base import Says
 from leakline.bench.training import Plan
 from leakline.data.base import Client, Data, Task
 from leakline.errors import DataError, StackError
@@ -27,7 +28,7 @@ from leakline.recordings.inputs import Inputs
 from leakline.recordings.recording import Recording
 from leakline.recordings.records import NOTHING, Known
 from leakline.runtimes.local import LocalTransport
-from leakline.study.lab import Says, unsaid
+from leakline.study.lab import unsaid
 from leakline.weights import Entry, Layout, Weights
 
 ROOT = "root"

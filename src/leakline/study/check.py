@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
-
-import torch
 
 from leakline import data as data_package
 from leakline.attacks.base import Attack
-from leakline.bench.training import Job, train
 from leakline.cards import Card, formal_card
 from leakline.data.base import Data
 from leakline.errors import LeaklineError
 from leakline.federation import Federation
 from leakline.models import preflight
-from leakline.randomness import Stream
 from leakline.readings import too_little
-from leakline.runtimes.machine import cores, tune_allocator
+from leakline.runtimes.machine import cores
 from leakline.study.cells import Study
-from leakline.study.describe import THREADS
 from leakline.study.judges import NOT_ALIKE, baseline_of
 from leakline.study.run import check_cell, check_model, model_of, said_once
 from leakline.study.sharing import look_again
+from leakline.study.timing import Timed, timed_pass
 
 EMPTY, SKEWED = 0.05, 0.1
 """From this share of empty test masks on, and from this much above 1 / classes on, a check says what a constant answer
@@ -101,7 +96,7 @@ def check_study(study: Study) -> Checked:
     look_again()
     foreign = [f"this study runs code that is not leakline's: {code}" for code in study.foreign]
     checked = Checked(study.name, len(study.cells), [*study.notes, *foreign])
-    timed: dict[tuple[Any, ...], _Timed] = {}
+    timed: dict[tuple[Any, ...], Timed] = {}
     seen: set[tuple[Any, ...]] = set()
     wrong: dict[str, list[str]] = {}
     statistics: dict[str, list[str]] = {}
@@ -118,7 +113,7 @@ def check_study(study: Study) -> Checked:
                 looks = (_look_at_classes, _look_at_model, _look_at_masks)
                 remarks = [*federation.task.remarks, *(text for look in looks for text in look(federation))]
                 checked.warnings += [w for w in remarks if w not in checked.warnings]
-                timed[networks] = _time(federation)
+                timed[networks] = timed_pass(federation)
             check_cell(federation, study.attacks_on(cell))
             remarks = [text for attack in study.attacks_on(cell).values() for text in attack.remarks(federation)]
             remarks += _look_at_effort(study.attacks_on(cell), federation)
@@ -224,40 +219,3 @@ def _look_at_masks(federation: Federation) -> list[str]:
     if empty < EMPTY:
         return []
     return [f"{empty:.0%} of the test masks mark nothing: a model that marks nothing scores Dice {empty:.2f}"]
-
-
-@dataclass(frozen=True)
-class _Timed:
-    """Seconds of a round on all cores, seconds of one example's part of a step on one core, and megabytes."""
-
-    round: float
-    example: float
-    memory_mb: float
-
-
-def _time(federation: Federation) -> _Timed:
-    """From at most three steps of the largest client."""
-    torch.set_num_threads(THREADS)
-    tune_allocator()
-    bench = federation.bench()
-    client = max(federation.task.clients, key=lambda c: len(c.train))
-    plan = federation.plan_of(client.name)
-    size = min(plan.batch or len(client.train), len(client.train))
-    job = Job(bench.initial, client.train, Stream(0, 0, client.name, "check"), 0)
-    train(bench, job, replace(plan, max_steps=1))
-    start = time.perf_counter()
-    took = train(bench, job, replace(plan, max_steps=2)).steps  # a small client has one step only
-    per_step = (time.perf_counter() - start) / max(took, 1)
-    # Examples, not steps, are what takes time where clients' batches differ in size.
-    rows = plan.epochs * sum(len(c.train) for c in federation.task.clients) * federation.expected()
-    steps = rows / size / len(federation.task.clients)
-    test = federation.task.test
-    evaluation = 0.0
-    if test is not None and len(test):
-        few = slice(0, min(len(test), 32))
-        start = time.perf_counter()
-        bench.outputs(bench.initial, test, few)
-        evaluation = (time.perf_counter() - start) * len(test) / (few.stop or 1)
-    workers = min(cores(), len(federation.task.clients))
-    memory = 4 * federation.layout.size * (4 + min(len(federation.task.clients), 14)) * 1.0
-    return _Timed((steps * per_step + evaluation) / workers, per_step / size, memory / 2**20 + 400 * workers)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from leakline.attacks import base
-from leakline.attacks.base import Artefact, Attack
+from leakline.attacks.base import Artefact, Attack, Says
 from leakline.errors import ClientLost, LeaklineError, StackError
 from leakline.federation import Federation, federate, keep_none
 from leakline.measures import measure_of, own_measures
@@ -19,16 +19,14 @@ from leakline.runtimes.client import reason_of
 from leakline.runtimes.local import LocalTransport
 from leakline.runtimes.machine import cores
 from leakline.study import artefacts
+from leakline.study.counted import Counted
 from leakline.study.describe import describe, key_of
 from leakline.study.store import Run, Store
-from leakline.study.train import train_run
+from leakline.study.train import Progress, silent, train_run
 from leakline.weights import Weights
 
-Says = Callable[[str], None]
-"""Called with a line about how far an attack has come."""
 
-
-def unsaid(line: str) -> None:
+def unsaid(line: str, share: float | None = None) -> None:
     """Nobody listens."""
 
 
@@ -42,6 +40,8 @@ class Lab:
     workers: int = 0
     says: Says = unsaid
     attack: str = "unnamed"
+    counted: Counted | None = None
+    """Who counts the work, where somebody does."""
 
     def stream(self, purpose: str) -> Stream:
         """The examiner's own randomness."""
@@ -95,10 +95,17 @@ class Lab:
         notes = world.stack.brief(world.turns(index, self._server_memory(world)))
         with LocalTransport(world, self.workers, kept) as transport:
             answers = list(transport.exchange([Order(name, index, weights, notes) for name in names]))
+        if self.counted is not None:
+            self.counted.probed(self._worth(world, names))
         for one in answers:
             if isinstance(one, Dropped):
                 raise ClientLost(f"client {one.client}: {one.reason}", f"probe {number}", "mend it, then run again")
         return tuple(one for one in answers if isinstance(one, Update))
+
+    def _worth(self, world: Federation, names: Sequence[str]) -> float:
+        """What an exchange with some clients takes, in rounds of the lab's own federation."""
+        whole = self.federation.local_plan.epochs * sum(len(c.train) for c in self.federation.task.clients)
+        return world.local_plan.epochs * sum(len(world.clients[name].train) for name in names) / max(whole, 1)
 
     def _server_memory(self, world: Federation) -> Memory:
         """A copy of what the server's defences had learned when the run ended, for a world with the same ones."""
@@ -109,7 +116,13 @@ class Lab:
 
     def variant(self, federation: Federation, keep: Keep = keep_none) -> Lab:
         """Another federation's lab, trained if it is not in the store yet; what ``keep`` asks for is kept."""
-        run = train_run(self.store, federation, workers=self.workers, keep=keep, wait=True)
+        progress: Progress = silent
+        if self.counted is not None:
+            self.counted.world(federation.rounds)
+            progress = self.counted.world_round
+        run = train_run(self.store, federation, workers=self.workers, keep=keep, wait=True, progress=progress)
+        if self.counted is not None:
+            self.counted.world_is_there(federation.rounds)
         other = Lab(federation, self.store, run, self.workers)
         wanted = {(i, name) for i, cohort in enumerate(other.cohorts()) for name in cohort if keep(i, name)}
         if wanted - run.has_kept():  # the run was there already, from a study that kept less
@@ -134,8 +147,10 @@ def _meet(attacks: Mapping[str, Attack], keys: Mapping[str, str], lab: Lab) -> N
     for name, attack in attacks.items():
         key = keys[name]
         if key not in done:
+            counted = lab.counted.meets(name) if lab.counted is not None else None
+            says = lab.says if counted is None else counted.said
             try:
-                readings = examine(attack, replace(lab, attack=key))
+                readings = examine(attack, replace(lab, attack=key, counted=counted, says=says))
             except LeaklineError:
                 raise
             except Exception as error:  # what was trained is kept, and the other cells go on
@@ -143,6 +158,8 @@ def _meet(attacks: Mapping[str, Attack], keys: Mapping[str, str], lab: Lab) -> N
                     f"the attack {name} failed: {reason_of(error)}", lab.run.key, "mend it, and run the study again"
                 ) from error
             lab.run.add_attack(key, [replace(r, by=name) for r in readings])
+            if counted is not None:
+                counted.met()
 
 
 def attack_key(name: str, attack: Attack) -> str:

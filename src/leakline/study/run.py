@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,11 +21,13 @@ from leakline.runtimes.client import reason_of
 from leakline.runtimes.local import DEADLINE
 from leakline.study.at_work import at_work, declared
 from leakline.study.cells import Cell, Study
+from leakline.study.counted import Counted, Ledger, place_of
 from leakline.study.describe import THREADS, description, key_of
-from leakline.study.lab import Lab, Says, meet, unsaid
+from leakline.study.lab import Lab, attack_key, meet
+from leakline.study.pace import Pace, Standing
 from leakline.study.sharing import look_again
 from leakline.study.store import Busy, Run, Store
-from leakline.study.train import Opens, Progress, silent, train_run
+from leakline.study.train import Opens, silent, train_run
 
 POLL_SECONDS = 0.5
 """How often to look whether another process has let go of a run."""
@@ -46,26 +48,33 @@ def run_study(
     out: Path,
     *,
     workers: int = 0,
-    progress: Progress = silent,
-    says: Says = unsaid,
+    watch: Callable[[Standing], None] | None = None,
     opens: Opens | None = None,
     deadline: float = DEADLINE,
 ) -> Iterator[Outcome]:
     """Train what is missing and let every attack meet every cell; yields cell by cell, failures included.
 
     A cell that another process is working on comes last: by then it is there, or this process goes on with it.
+    ``watch`` is told, often, what is being done and how long it will still take.
     """
     torch.set_num_threads(THREADS)
-    store = Store(out)
-    keys = check_parts(study)
+    store, pace = Store(out), Pace(watch or unwatched)
+    ledger = Ledger(pace, store, workers)
+    keys = check_parts(study, partial(_count, ledger, study) if watch else None)
+    if watch and opens is None:
+        ledger.try_places()
+    places = {cell.name: (f"cell {i} of {len(study.cells)}", cell.name) for i, cell in enumerate(study.cells, 1)}
     with at_work(store, study, keys) as grid:
         left = deque(zip(study.cells, keys, strict=True))
         # Cells that differ in their attacks alone are one run, which keeps what any of them asks for.
         meeting = {key: [a for c, k in left if k == key for a in study.attacks_on(c).values()] for key in keys}
         while left:
-            cell, key = _next_free(left, store, says)
+            cell, key = _next_free(left, store, pace)
             try:
                 federation = cell.federation()
+                counted = Counted(pace, cell.name, places[cell.name], place_of(federation)) if watch else None
+                if counted is not None:
+                    counted.train()
                 before = store.run(key).end
                 run = train_run(
                     store,
@@ -74,11 +83,11 @@ def run_study(
                     keep=wanted(meeting[key], federation),
                     delta=study.delta,
                     title=cell.name,
-                    progress=progress,
+                    progress=silent if counted is None else counted.round,
                     opens=opens,
                     deadline=deadline,
                 )
-                lab = Lab(federation, store, run, workers, partial(_about, says, cell.name))
+                lab = Lab(federation, store, run, workers, counted=counted)
                 meet(study.attacks_on(cell), lab)
             except Busy:
                 left.append((cell, key))
@@ -86,13 +95,24 @@ def run_study(
             except Exception as error:  # whatever goes wrong in one cell, the others go on
                 told = str(error) if isinstance(error, LeaklineError) else f"this cell failed: {reason_of(error)}"
                 grid.set_error(cell, told)
+                pace.drop(cell.name)
                 yield Outcome(cell, None, told)
                 continue
+            pace.drop(cell.name)
             grid.set_error(cell, "")
             yield Outcome(cell, run, trained=before is None or before["status"] != "finished")
 
 
-def _next_free(left: deque[tuple[Cell, str]], store: Store, says: Says) -> tuple[Cell, str]:
+def unwatched(standing: Standing) -> None:
+    """Nobody watches, and nothing is counted."""
+
+
+def _count(ledger: Ledger, study: Study, cell: Cell, key: str, federation: Federation) -> None:
+    attacks = {name: (attack_key(name, attack), attack) for name, attack in study.attacks_on(cell).items()}
+    ledger.count(cell.name, key, federation, attacks)
+
+
+def _next_free(left: deque[tuple[Cell, str]], store: Store, pace: Pace) -> tuple[Cell, str]:
     """Take the first cell that no other process is working on; wait where there is none."""
     told = False
     while True:
@@ -102,19 +122,15 @@ def _next_free(left: deque[tuple[Cell, str]], store: Store, says: Says) -> tuple
                 return cell, key
             left.append((cell, key))
         if not told:
-            says(f"{len(left)} cells are being worked on by another process: waiting for it")
+            pace.start(f"{len(left)} cells are being worked on by another process: waiting for it")
             told = True
         time.sleep(POLL_SECONDS)
 
 
-def _about(says: Says, cell: str, line: str) -> None:
-    says(f"{cell}: {line}")
-
-
-def check_parts(study: Study) -> list[str]:
+def check_parts(study: Study, see: Callable[[Cell, str, Federation], None] | None = None) -> list[str]:
     """Build every federation and ask every part whether it can work there, before anything is trained.
 
-    Returns the key of each cell's run.
+    Returns the key of each cell's run; ``see`` is shown each federation that is as it should be.
     """
     look_again()
     wrong: dict[str, list[str]] = {}
@@ -128,6 +144,8 @@ def check_parts(study: Study) -> list[str]:
                 seen.add(model)
             check_cell(federation, study.attacks_on(cell))
             keys.append(key_of(description(federation)))
+            if see is not None:
+                see(cell, keys[-1], federation)
         except (LeaklineError, ValueError) as error:
             wrong.setdefault(str(error), []).append(cell.name)
     if wrong:

@@ -54,7 +54,9 @@ def told():
 @pytest.fixture(scope="module")
 def attacked(world, told, tmp_path_factory):
     attack = GradientInversion(clients=("one", "other"), iterations=160, restarts=1)
-    lab = replace(lab_of(world, attack, tmp_path_factory.mktemp("store")), says=told.append)
+    lab = replace(
+        lab_of(world, attack, tmp_path_factory.mktemp("store")), says=lambda line, share=None: told.append(line)
+    )
     return attack, lab, examine(attack, lab)
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from leakline.attacks.base import Artefact, Attack, Challenge, Effort, Lab
+from leakline.attacks.base import Artefact, Attack, Challenge, Effort, Lab, Says
 from leakline.attacks.inversion import scene
 from leakline.attacks.inversion.belief import Belief
 from leakline.attacks.inversion.dense import first_dense, reconstruction
@@ -19,7 +20,7 @@ from leakline.attacks.inversion.intercepted import Intercepted, Labels, norm_mom
 from leakline.attacks.inversion.judge import Reconstruction, Secret, readings
 from leakline.attacks.inversion.objective import Terms
 from leakline.attacks.inversion.problem import Problem
-from leakline.attacks.inversion.search import Found, Search, searches
+from leakline.attacks.inversion.search import Found, Search, Standing, searches
 from leakline.attacks.inversion.settle import most_trials, settled
 from leakline.attacks.inversion.statistics import Inverse
 from leakline.data.base import Data
@@ -117,7 +118,7 @@ class Start:
     belief: Belief | None = None
     public: Data | None = None
     notes: Path | None = None
-    says: Callable[[str], None] = lambda line: None
+    says: Says = lambda line, share=None: None
 
 
 @dataclass(frozen=True)
@@ -327,10 +328,16 @@ class GradientInversion(Attack):
         folders = [_notes(hints.notes, update.part) for _, hints, update in asked_of]
         found = searches(
             problems, self.method.search, seed=self.seed, workers=workers, checkpoints=folders,
-            progress=lambda i, standing: told[i].says(f"{self.variant} of {told[i].client}: {standing.line()}"),
+            progress=partial(self._told, told, {}),
         )  # fmt: skip
         pairs = iter(zip(found, problems, strict=True))
         return [_together([next(pairs) for _ in view.updates[0]]) for view, _ in questions]
+
+    def _told(self, told: Sequence[Start], done: dict[tuple[int, int], int], number: int, standing: Standing) -> None:
+        """Say how far one search is, and what share that makes of all of them."""
+        done[number, standing.restart] = standing.iteration
+        share = sum(done.values()) / (len(told) * self.method.search.restarts * standing.iterations)
+        told[number].says(f"{self.variant} of {told[number].client}: {standing.line()}", share)
 
     @property
     def _reads(self) -> bool:

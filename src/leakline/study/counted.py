@@ -1,0 +1,147 @@
+"""The work of a study, counted before it runs, and one cell's part of it while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from leakline.attacks.base import Attack
+from leakline.federation import Federation
+from leakline.runtimes.machine import cores
+from leakline.study.pace import Kind, Pace, What
+from leakline.study.store import Store
+from leakline.study.timing import timed_pass, trial_round
+
+TRIALS, WORTH = 6, 20
+"""How many places are tried beforehand at most, and how many rounds must be done in one to be worth it."""
+
+
+def place_of(federation: Federation) -> str:
+    """Where rounds take the same time: the same network, data, recipe and defences."""
+    task = federation.task
+    held = [len(client.train) for client in task.clients]
+    return repr((
+        federation.model, task.shape, task.classes, held, federation.local_plan, federation.batches,
+        federation.defences, federation.cohort,
+    ))  # fmt: skip
+
+
+class Ledger:
+    """Counts the work of a study's cells into a `Pace`."""
+
+    def __init__(self, pace: Pace, store: Store, workers: int = 0) -> None:
+        self.pace, self.store, self.workers = pace, store, workers
+        self._seen: set[object] = set()
+        self._places: dict[str, Federation] = {}
+
+    def count(self, cell: str, key: str, federation: Federation, attacks: Mapping[str, tuple[str, Attack]]) -> None:
+        """Count what a cell still asks for. ``attacks``: the key in the store and the attack itself, by name."""
+        where, run = place_of(federation), self.store.run(key)
+        self._places.setdefault(where, federation)
+        rows = sum(len(client.train) for client in federation.task.clients) / len(federation.task.clients)
+        self.pace.prices.examples[where] = federation.local_plan.epochs * rows * federation.expected()
+        end = run.end
+        if key not in self._seen and (end is None or end["status"] != "finished"):
+            self._seen.add(key)
+            self.pace.plan(cell, Kind("train", where), max(federation.rounds - len(run.rounds()), 0))
+        met = run.met()
+        for name, (attack_key, attack) in attacks.items():
+            if attack_key not in met:
+                self._count_attack(cell, where, name, attack, federation)
+
+    def _count_attack(self, cell: str, where: str, name: str, attack: Attack, federation: Federation) -> None:
+        for what, rounds in attack.trains(federation).items():
+            if (where, federation.seed, what) not in self._seen:
+                self._seen.add((where, federation.seed, what))
+                self.pace.plan(cell, Kind("worlds", where, name), rounds)
+        if passes := attack.passes(federation):
+            kind = Kind("search", where, name)
+            if kind not in self.pace.prices.tried:
+                self.pace.prices.tried[kind] = timed_pass(federation).example / (self.workers or cores())
+            self.pace.plan(cell, kind, passes)
+        self.pace.plan(cell, Kind("meet", where, name), 1.0)
+
+    def try_places(self) -> None:
+        """Time a round where many are to come; the first place is timed by what is done there first."""
+        rounds: dict[str, float] = {}
+        for (_, kind), units in self.pace.left.items():
+            if kind.what in ("train", "worlds"):
+                rounds[kind.where] = rounds.get(kind.where, 0.0) + units
+        for where in [where for where, units in list(rounds.items())[1:] if units >= WORTH][:TRIALS]:
+            self.pace.start("looking how long a round takes")
+            if (took := trial_round(self._places[where], self.workers)) is not None:
+                self.pace.prices.tried[Kind("train", where)] = took
+
+
+@dataclass
+class Counted:
+    """One cell's part of the work: who trains or attacks there tells it how far it is."""
+
+    pace: Pace
+    cell: str
+    place: tuple[str, ...]
+    """How the cell is shown: its number among all, and its name."""
+    where: str
+    attack: str = ""
+    worlds: int = 0
+    """Federations that the attack has had trained so far, to compare with."""
+    _told: int = field(default=0, repr=False)
+    _every: int = field(default=0, repr=False)
+    _whole: float = field(default=0.0, repr=False)
+
+    def kind(self, what: What) -> Kind:
+        """Such work, in this cell's place, for the present attack."""
+        return Kind(what, self.where, "" if what == "train" else self.attack)
+
+    def train(self) -> None:
+        """The cell's own training begins."""
+        self.pace.start(*self.place, "training")
+
+    def round(self, title: str, done: int, rounds: int, figures: Mapping[str, float]) -> None:
+        """A round of the cell's own training is done."""
+        shown = next((f"{name} {value:.3f}" for name, value in figures.items()), "")
+        self.pace.did(self.cell, self.kind("train"), 1.0, f"round {done} of {rounds}", shown)
+
+    def meets(self, attack: str) -> Counted:
+        """An attack begins."""
+        self.pace.start(*self.place, attack)
+        return Counted(self.pace, self.cell, self.place, self.where, attack)
+
+    def met(self) -> None:
+        """The attack is done."""
+        for what in ("worlds", "search"):
+            if (self.cell, self.kind(what)) in self.pace.left:
+                self.pace.end(self.cell, self.kind(what))
+        self.pace.end(self.cell, self.kind("meet"))
+
+    def world(self, rounds: int) -> None:
+        """The attack asks for one more federation of so many rounds."""
+        self.worlds, self._told = self.worlds + 1, 0
+        self._every = max(self.worlds, self.worlds - 1 + round(self.pace.left[self.cell, self.kind("worlds")] / rounds))
+
+    def world_round(self, title: str, done: int, rounds: int, figures: Mapping[str, float]) -> None:
+        """A round of that federation is done."""
+        self._told += 1
+        shown = f"federation {self.worlds} of {self._every} to compare with"
+        self.pace.did(self.cell, self.kind("worlds"), 1.0, shown, f"round {done} of {rounds}")
+
+    def world_is_there(self, rounds: int) -> None:
+        """That federation is there; what of it was not trained now was there before."""
+        if rounds > self._told:
+            self.pace.skip(self.cell, self.kind("worlds"), rounds - self._told)
+
+    def probed(self, rounds: float) -> None:
+        """An exchange beyond the run, of so many rounds' worth of examples."""
+        if self.pace.left[self.cell, self.kind("worlds")] > 0:
+            self.worlds += 1
+            self.pace.did(self.cell, self.kind("worlds"), rounds, f"exchange {self.worlds}")
+
+    def said(self, line: str, share: float | None = None) -> None:
+        """The attack says how far it is: in words, and perhaps as a share of its search."""
+        kind = self.kind("search")
+        if share is None:
+            self.pace.show(line)
+            return
+        self._whole = self._whole or self.pace.left[self.cell, kind]
+        done = max(share * self._whole - (self._whole - self.pace.left[self.cell, kind]), 0.0)
+        self.pace.did(self.cell, kind, done, line)

@@ -1,0 +1,75 @@
+"""What work will take, from a few steps or one round that are timed and thrown away."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+
+import torch
+
+from leakline.bench.training import Job, train
+from leakline.errors import LeaklineError
+from leakline.federation import Federation
+from leakline.messages import Order
+from leakline.randomness import Stream
+from leakline.runtimes.local import LocalTransport
+from leakline.runtimes.machine import cores, tune_allocator
+from leakline.study.describe import THREADS
+
+QUICK = 2.0
+"""A trial round that takes fewer seconds is done twice, so that starting the workers does not count."""
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Seconds of a round on all cores, seconds of one example's part of a step on one core, and megabytes."""
+
+    round: float
+    example: float
+    memory_mb: float
+
+
+def timed_pass(federation: Federation) -> Timed:
+    """From at most three steps of the largest client."""
+    torch.set_num_threads(THREADS)
+    tune_allocator()
+    bench = federation.bench()
+    client = max(federation.task.clients, key=lambda c: len(c.train))
+    plan = federation.plan_of(client.name)
+    size = min(plan.batch or len(client.train), len(client.train))
+    job = Job(bench.initial, client.train, Stream(0, 0, client.name, "check"), 0)
+    train(bench, job, replace(plan, max_steps=1))
+    start = time.perf_counter()
+    took = train(bench, job, replace(plan, max_steps=2)).steps  # a small client has one step only
+    per_step = (time.perf_counter() - start) / max(took, 1)
+    # Examples, not steps, are what takes time where clients' batches differ in size.
+    rows = plan.epochs * sum(len(c.train) for c in federation.task.clients) * federation.expected()
+    steps = rows / size / len(federation.task.clients)
+    test = federation.task.test
+    evaluation = 0.0
+    if test is not None and len(test):
+        few = slice(0, min(len(test), 32))
+        start = time.perf_counter()
+        bench.outputs(bench.initial, test, few)
+        evaluation = (time.perf_counter() - start) * len(test) / (few.stop or 1)
+    workers = min(cores(), len(federation.task.clients))
+    memory = 4 * federation.layout.size * (4 + min(len(federation.task.clients), 14)) * 1.0
+    return Timed((steps * per_step + evaluation) / workers, per_step / size, memory / 2**20 + 400 * workers)
+
+
+def trial_round(federation: Federation, workers: int = 0) -> float | None:
+    """Seconds of a round of everybody's turns under the federation's own defences; None where it cannot be done."""
+    weights = federation.bench().initial.only(federation.shares)
+    try:
+        with LocalTransport(federation, workers) as transport:
+            notes = federation.stack.brief(federation.turns(0, {}))
+            orders = [Order(name, 0, weights, notes) for name in federation.invited(0)]
+            for _ in range(2):
+                start = time.perf_counter()
+                answered = sum(1 for _ in transport.exchange(orders))
+                took = time.perf_counter() - start
+                if took >= QUICK:
+                    break
+    except LeaklineError:  # whatever is wrong will be said when it is run
+        return None
+    return took if answered else None

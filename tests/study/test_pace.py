@@ -1,0 +1,148 @@
+"""How long a study will still take, by a clock that the test turns; and what is told while one really runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from leakline.study.counted import Counted
+from leakline.study.pace import Kind, Pace, Standing, duration
+from leakline.study.run import run_study
+from leakline.study.spec import parse
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+TRUE = {"plain": (0.5, 30, 0.4), "noisy": (1.5, 30, 1.1)}
+"""By place: seconds of a round, of a world's round elsewhere counted, of the attack's own computing."""
+ROUNDS, WORLDS, CELLS = 10, 8, 3
+
+
+def work(pace: Pace, clock: Clock, tried: bool) -> list[tuple[float, float]]:
+    """Six cells at two places, each with an attack that trains worlds and one that searches; (now, left) as told."""
+    seen: list[tuple[float, float]] = []
+    cells = [(f"{where} {i}", where) for where in TRUE for i in range(CELLS)]
+    for where, (_, passes, _) in TRUE.items():
+        pace.prices.examples[where] = 100.0
+        pace.prices.tried[Kind("search", where, "inversion")] = 0.05  # a belief that is four times too small
+        for name in (name for name, there in cells if there == where):
+            pace.plan(name, Kind("train", where), ROUNDS)
+            pace.plan(name, Kind("worlds", where, "membership"), ROUNDS * WORLDS)
+            pace.plan(name, Kind("meet", where, "membership"), 1)
+            pace.plan(name, Kind("search", where, "inversion"), passes)
+            pace.plan(name, Kind("meet", where, "inversion"), 1)
+    if tried:
+        pace.prices.tried[Kind("train", "noisy")] = 1.5
+    for name, where in cells:
+        each, passes, own = TRUE[where]
+        counted = Counted(pace, name, (name,), where)
+        counted.train()
+        for i in range(ROUNDS):
+            clock.now += each
+            counted.round("", i + 1, ROUNDS, {})
+            seen.append((clock.now, pace.seconds_left))
+        attack = counted.meets("membership")
+        for _ in range(WORLDS):
+            attack.world(ROUNDS)
+            for i in range(ROUNDS):
+                clock.now += 0.6 * each  # worlds are smaller than they are counted
+                attack.world_round("", i + 1, ROUNDS, {})
+                seen.append((clock.now, pace.seconds_left))
+            attack.world_is_there(ROUNDS)
+        clock.now += own
+        attack.met()
+        search = counted.meets("inversion")
+        for i in range(passes):
+            clock.now += 0.2 * each / 0.5
+            search.said("", (i + 1) / passes)
+            seen.append((clock.now, pace.seconds_left))
+        search.met()
+        pace.drop(name)
+    return seen
+
+
+def worst(tried: bool) -> float:
+    """The largest error of the time left between a tenth of the run and its last twentieth."""
+    clock = Clock()
+    seen = work(Pace(lambda standing: None, clock), clock, tried)
+    late = [(now, left) for now, left in seen if 0.1 * clock.now <= now <= 0.95 * clock.now]
+    assert len(late) > 300
+    return max(abs(left / (clock.now - now) - 1) for now, left in late)
+
+
+def test_time_left_is_near_the_truth_from_a_tenth_of_the_run_on():
+    assert worst(tried=True) < 0.2
+    assert worst(tried=False) > 0.5  # so a trial round of what comes later is worth its time
+
+
+def test_what_was_there_teaches_nothing_and_what_ends_early_does():
+    clock = Clock()
+    pace = Pace(lambda standing: None, clock)
+    worlds, search = Kind("worlds", "here", "a"), Kind("search", "here", "b")
+    for cell in ("one", "two"):
+        pace.plan(cell, worlds, 20)
+        pace.plan(cell, search, 100)
+    attack = Counted(pace, "one", (), "here").meets("a")
+    attack.world(10)
+    attack.world_is_there(10)  # all of its ten rounds were there
+    assert pace.left["one", worlds] == 10
+    assert pace.prices.units[worlds] == 0
+    attack.world(10)
+    for i in range(10):
+        clock.now += 2
+        attack.world_round("", i, 10, {})
+    attack.met()
+    assert pace.prices.of(worlds) == 2
+    other = Counted(pace, "one", (), "here").meets("b")
+    clock.now += 5
+    other.said("half", 0.5)
+    other.met()  # the search stopped by itself
+    assert pace.prices.of(search) == pytest.approx(0.05)
+    assert pace.seconds_left == pytest.approx(20 * 2 + 100 * 0.05)
+
+
+def test_time_passes_while_nothing_is_told():
+    clock = Clock()
+    pace = Pace(lambda standing: None, clock)
+    pace.plan("one", Kind("train", "here"), 4)
+    clock.now += 3
+    pace.did("one", Kind("train", "here"), 1)
+    assert pace.seconds_left == 9
+    clock.now += 2
+    assert pace.seconds_left == 7
+    clock.now += 20
+    assert pace.seconds_left == 0
+
+
+def test_durations_as_people_say_them():
+    assert [duration(s) for s in (0, 89, 90, 5399, 5400)] == ["0 s", "89 s", "2 min", "90 min", "1.5 h"]
+
+
+STUDY = """
+name = "watched"
+data = { use = "digits", limit = 120, clients = 3, client_test = 0.5 }
+model = { use = "mlp", hidden = [4] }
+training = { rounds = 2, batch = 16 }
+attacks = [{ use = "membership-inference", shadows = 4, records = 12 }]
+defences = { none = [], noise = [{ use = "gaussian-noise", std = 0.1 }] }
+"""
+
+
+def test_a_run_tells_cell_attack_world_and_round_from_the_outside_in(tmp_path):
+    told: list[Standing] = []
+    assert not [o for o in run_study(parse(STUDY), tmp_path, workers=1, watch=told.append) if o.error]
+    lines = [s.path for s in told]
+    name = "fedavg noise seed 0"
+    inside = ("cell 2 of 2", name, "membership-inference", "federation 2 of 4 to compare with", "round 1 of 2")
+    assert inside in lines
+    assert any(path[:4] == ("cell 1 of 2", "fedavg none seed 0", "training", "round 2 of 2") for path in lines)
+    assert told[0].left is None  # nothing is known before anything was done
+    assert all(0 <= s.share <= 1 for s in told)
+    again: list[Standing] = []
+    list(run_study(parse(STUDY), tmp_path, workers=1, watch=again.append))
+    assert {s.left for s in again} == {None}  # all was there
