@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from typing import Any
 
 from leakline.federation import Federation
@@ -44,6 +44,9 @@ class Promise:
     outside: tuple[str, ...] = ()
     reason: str = ""
     instead: str = ""
+    events: tuple[tuple[float, ...], ...] = ()
+    """The releases that epsilon was worked out from: (mu, times, rate, copies) of Gaussian ones, (epsilon, times) of
+    pure ones. So a card can be accounted again, alone or with others."""
 
     @property
     def formal(self) -> str:
@@ -77,6 +80,8 @@ class Card:
     broken: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
     measures: tuple[Measure, ...] = ()
+    chosen: str = ""
+    """What it cost that this setting was chosen among others (`leakline choose --private`)."""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -94,7 +99,7 @@ class Card:
             values["title"], promises, values.get("stamp", ""), **readings,
             dropped=tuple(values.get("dropped", ())), longer=tuple(values.get("longer", ())),
             broken=tuple(values.get("broken", ())), assumed=tuple(values.get("assumed", ())),
-            measures=tuple(read_measures(values.get("measures")).values()),
+            measures=tuple(read_measures(values.get("measures")).values()), chosen=str(values.get("chosen", "")),
         )  # fmt: skip
 
     def measure(self, name: str) -> Measure:
@@ -132,6 +137,7 @@ class Card:
             else:
                 lines.append((f"promise{several}", promise.formal))
                 lines += [("instead", promise.instead)] if promise.instead else []
+        lines += [("chosen", self.chosen)] if self.chosen else []
         lines += [("measured", _measured(r)) for r in self.measured] or [("measured", "no audit was run")]
         lines += [("mind", text) for text in _mistaken(self)]
         lines += [("audit", r.note) for r in self.leaks if r.measure == VERDICT and r.value < 1]
@@ -162,7 +168,7 @@ class Card:
 
 def _promise(values: Mapping[str, Any]) -> Promise:
     listed: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
-    return Promise(**listed)
+    return Promise(**{**listed, "events": tuple(tuple(event) for event in values.get("events", ()))})
 
 
 def promise_of(defence: str, claim: Claim | NoClaim, delta: float) -> Promise:
@@ -176,6 +182,7 @@ def promise_of(defence: str, claim: Claim | NoClaim, delta: float) -> Promise:
     return Promise(
         defence, str(claim.unit), str(claim.adjacency), str(claim.observer), found.epsilon, found.delta, found.mu,
         found.method, claim.releases, found.advantage, found.verdict, other, claim.assumptions, claim.outside,
+        events=tuple(astuple(event) for event in claim.events),
     )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +17,8 @@ from leakline.errors import LeaklineError
 
 if TYPE_CHECKING:
     from leakline.decide.choose import Candidate
+    from leakline.decide.limits import Limit
+    from leakline.results import Results
 
 
 def choose(
@@ -31,6 +34,15 @@ def choose(
     at_least: Annotated[
         list[str], typer.Option("--min", help='"NAME>=NUMBER": at least this, such as "accuracy>=0.85".')
     ] = [],  # noqa: B006
+    private: Annotated[
+        bool,
+        typer.Option(
+            "--private",
+            help="Name one setting only, chosen by its utility under a promise that counts the choice: the best of a "
+            'random number of runs. Limits may then be on epsilon alone ("epsilon<=8").',
+        ),
+    ] = False,
+    runs: Annotated[float, typer.Option(min=1, max=1000, help="With --private: how many runs on average.")] = 8.0,
     as_json: JsonOption = False,
 ) -> None:
     """From finished cells, name the defences that keep the limits, or the nearest and what it misses.
@@ -41,6 +53,9 @@ def choose(
     from leakline.decide.limits import read_limit
 
     limits = [read_limit(t, ("<=", "<")) for t in at_most] + [read_limit(t, (">=", ">")) for t in at_least]
+    if private:
+        _choose_privately(read_store(_root(target)), limits, runs, as_json)
+        return
     if not limits:
         raise LeaklineError(
             "no limit was given", fix='for example --max "loss-threshold.auc<=0.55" --min "accuracy>=0.85"'
@@ -55,6 +70,45 @@ def choose(
         _advise(ranked, [str(limit) for limit in limits], len(results.missing))
     if not ranked[0].kept:
         raise typer.Exit(4)
+
+
+def _choose_privately(results: Results, limits: Sequence[Limit], mean: float, as_json: bool) -> None:
+    """Draw, write the draw down before anything is looked at, pick, and write down what was picked and its price."""
+    from leakline.decide import private
+    from leakline.randomness import SecretNoise
+    from leakline.results.stored import CHOICES
+    from leakline.study.files import is_there, read_json, write_json
+    from leakline.text import clean
+
+    path, noise = results.root / CHOICES, SecretNoise()
+    known: dict[str, Any] = read_json(path) if is_there(path) else {"made": []}
+    among = private.candidates(results, limits)
+    asked = {"settings": [c.name for c in among], "mean": mean}
+    waiting = known.get("waiting") or {**asked, "drawn": private.draw(among, mean, noise)}
+    if {name: waiting[name] for name in asked} != asked:  # drawing until it suits has another law than is counted
+        raise LeaklineError(
+            f"a draw of {waiting['mean']:g} runs on average among {len(waiting['settings'])} settings waits for runs",
+            CHOICES,
+            f"ask for that one again (--runs {waiting['mean']:g}, the same limits) once they are there",
+        )
+    write_json(path, {**known, "waiting": waiting})
+    choice = private.pick(
+        among, private.runs_of(among, waiting["drawn"]), results.headline, mean, results.delta, noise
+    )  # fmt: skip
+    made = [*known["made"], {"run": choice.run, "words": choice.words, "epsilon": choice.epsilon}]
+    write_json(path, {"made": made})
+    if as_json:
+        out.print_json(json.dumps(asdict(choice), allow_nan=False))
+        return
+    out.print(clean(f"Chosen: {choice.name}"))
+    out.print(clean(f"  {choice.words}"))
+    out.print(f"  {choice.measure} {choice.score:.3f}, with noise of standard deviation {choice.score_std:.3f} on it")
+    if len(made) > 1:
+        total = sum(float(line["epsilon"]) for line in made)
+        out.print(
+            f"This is private choice {len(made)} from these data: together they cost up to epsilon = {total:.3g} "
+            f"at delta = {len(made) * results.delta:g} (basic composition)."
+        )
 
 
 def _advise(ranked: Sequence[Candidate], limits: Sequence[str], missing: int) -> None:
@@ -85,7 +139,9 @@ def _advise(ranked: Sequence[Candidate], limits: Sequence[str], missing: int) ->
         for candidate in (rest if kept else far)[:10]:
             out.print(clean(f"  {candidate.where}: {'; '.join(candidate.missing)}"))
     out.print("\nAn attack that failed proves nothing about a better one; only a formal epsilon does.")
-    out.print("Choosing by results on private data is a release of its own, which no epsilon above counts.")
+    out.print(
+        "Choosing by results on private data is a release of its own, which no epsilon above counts (--private does)."
+    )
     if missing:
         out.print(f"{missing} things are missing from this study: only finished cells were looked at.")
 

@@ -271,6 +271,7 @@ def _setting(
         dropped=tuple(dict.fromkeys(d for c in completed for d in c.dropped)),
         broken=tuple(dict.fromkeys(b for c in completed for b in c.broken)), measures=tuple(measures.values()),
         utility=quoted([r for n in _measures(cells) if (r := pooled(cells, measure_of(n, measures))) is not None]),
+        chosen=next((c.chosen for c in completed if c.chosen), ""),
     )  # fmt: skip
     every = _leaks(completed, measures)
     return Setting(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,9 @@ from leakline.study.carded import newest
 from leakline.study.files import SEAL, Lines, is_there, read_json, read_text
 from leakline.study.store import Store, digest_of
 
+CHOICES = "choices.json"
+"""Beside the study: which runs were chosen privately, what was drawn for it, and what it cost."""
+
 
 def read(root: Path) -> Results:
     """Read a store."""
@@ -31,7 +35,8 @@ def read(root: Path) -> Results:
     entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
     ends = {path.name: _end(path) for path in _run_folders(root)}
     failed = {name: key for key, end in ends.items() if (name := _failed(end)) is not None}
-    cells = tuple(_cell(store, entry, failed, ends) for entry in entries)
+    chosen = _chosen(root)
+    cells = tuple(_marked(_cell(store, entry, failed, ends), chosen) for entry in entries)
     known = {cell.key for cell in cells}
     notes, (text, damage) = grid.get("notes"), _text(root, grid.get("text"))
     return Results(
@@ -40,6 +45,21 @@ def read(root: Path) -> Results:
         text, cells, tuple(sorted(key for key in ends if key not in known)), read_measures(grid.get("measures")),
         damage,
     )  # fmt: skip
+
+
+def _chosen(root: Path) -> dict[str, str]:
+    """By run, what `leakline choose --private` wrote down of it."""
+    try:
+        made = valid(read_json(root / CHOICES)).get("made", []) if is_there(root / CHOICES) else []
+    except StoreError:
+        return {}
+    good = (line for line in made if isinstance(line, dict)) if isinstance(made, list) else ()
+    return {str(line.get("run", "")): str(line.get("words", "")) for line in good}
+
+
+def _marked(cell: Cell, chosen: Mapping[str, str]) -> Cell:
+    words = chosen.get(cell.key or "", "")
+    return replace(cell, card=replace(cell.card, chosen=words)) if words and cell.card is not None else cell
 
 
 def _whole_grid(store: Store) -> dict[str, Any]:
