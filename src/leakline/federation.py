@@ -14,13 +14,15 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import nn
 
+from leakline.bench.pretraining import Lesson, pretrained
 from leakline.bench.training import Bench, Job, Plan, train
 from leakline.data.base import Client, Task
 from leakline.defences import Defence
 from leakline.errors import ClientLost, StackError
 from leakline.guard import Arrivals, any_steps
 from leakline.messages import Dropped, Keep, Memory, Order, Round, Turn, Update
-from leakline.models import built
+from leakline.models import Adapted, made
+from leakline.models.base import Model
 from leakline.privacy import Claim, NoClaim
 from leakline.randomness import SecretNoise, Stream
 from leakline.settings import Cohort, Engine, Judging, Settings, setting
@@ -28,15 +30,7 @@ from leakline.stack import Stack
 from leakline.strategies import State as OptimiserState
 from leakline.strategies import Strategy
 from leakline.utility import Objective, objective
-from leakline.weights import Layout, Weights
-
-
-class Architecture(Protocol):
-    """Anything that builds a model for a task; the entries of `leakline.models.MENU` do."""
-
-    def build(self, shape: tuple[int, ...], classes: int, kind: str) -> nn.Module:
-        """A fresh model with random weights."""
-        ...
+from leakline.weights import Layout, Weights, unmoved
 
 
 @dataclass(frozen=True)
@@ -52,7 +46,7 @@ class Federation(Settings):
     """
 
     task: Task
-    model: Architecture | Callable[..., nn.Module]
+    model: Model | Callable[..., nn.Module]
     plan: Plan = Plan()
     strategy: Strategy = Strategy()
     defences: tuple[Defence, ...] = ()
@@ -120,24 +114,34 @@ class Federation(Settings):
         """A fresh model from this federation's seed, on its device."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(Stream(self.seed, -1, "server", "initial").integer())
-            model = self._build()
+            model = self.network()
         return Bench(model, self.objective.loss, self.engine.device, self.task.shape)
 
-    def _build(self) -> nn.Module:
+    def network(self) -> nn.Module:
+        """A fresh network: its constants are public, what is trained is as torch's random state has it."""
         if isinstance(self.model, nn.Module):
             raise StackError("a model that is already built", fix="give a function that builds it: lambda: Net()")
-        task = self.task
-        build = getattr(self.model, "build", None)
-        if build is not None and not isinstance(self.model, type):
-            return build(task.shape, len(task.classes), task.kind)  # type: ignore[no-any-return]
-        if build is not None or not callable(self.model):
-            raise StackError(f"no model: {self.model!r}", fix="an entry of the menu, MLP(); or a function that builds")
-        name = getattr(self.model, "__qualname__", type(self.model).__name__)
-        return built(self.model, task.shape, len(task.classes), task.kind, {}, name)
+        shape, classes, kind = self.task.shape, len(self.task.classes), self.task.kind
+        if not isinstance(self.model, Adapted):
+            return made(self.model, shape, classes, kind)
+        return self.model.build(shape, classes, kind, self._public() if self.model.pretrain else None)
+
+    def _public(self) -> Weights:
+        """The whole model after training on the server's validation data."""
+        data, task, loss = self.task.validation, self.task, self.objective.loss
+        if data is None or not len(data):
+            raise StackError(
+                "pretrain needs the server's public data, and there are none here",
+                "model",
+                "set server_validation = 0.1 in [data]; nodes elsewhere take weights = FILE instead",
+            )
+        place = (id(data), self.judging.loss)
+        classes = len(task.classes)
+        return pretrained(Lesson(self.model, task.shape, classes, task.kind, self.warm_start, place, data, loss))
 
     @cached_property
     def layout(self) -> Layout:
-        """The names and shapes of the whole model."""
+        """The names and shapes of all that is trained."""
         return self.bench().initial.layout
 
     @cached_property
@@ -294,6 +298,7 @@ def _round(federation: Federation, transport: Transport, keep: Keep, state: Stat
     if change is None or (orders and len(arrivals.cohort) < min(needed, len(orders))):
         raise arrivals.too_few(needed, len(orders))
 
+    still = unmoved(change) if index == 0 and orders else ()
     change = stack.publish(change, "aggregate", arrivals.receipts, turns)
     step, optimiser = strategy.optimiser.step(change.vector, state.optimiser, index)
     change = stack.publish(change.like(step), "model", arrivals.receipts, turns)
@@ -307,7 +312,7 @@ def _round(federation: Federation, transport: Transport, keep: Keep, state: Stat
     state.next, state.weights, state.optimiser = index + 1, result, optimiser
     kept, dropped = tuple(arrivals.kept), tuple(arrivals.dropped)
     longer = {} if federation.bounded else arrivals.longer()
-    return Round(index, sent, kept, arrivals.cohort, dropped, result, facts, arrivals.metrics(), longer)
+    return Round(index, sent, kept, arrivals.cohort, dropped, result, facts, arrivals.metrics(), longer, still)
 
 
 def _check_sums(federation: Federation) -> None:

@@ -85,6 +85,8 @@ class Round:
     metrics: Mapping[str, float] = field(default_factory=dict)
     longer: Mapping[str, float] = field(default_factory=dict)
     """Clients whose updates were many times as long as the median, and how many times, where that is not bounded."""
+    still: tuple[str, ...] = ()
+    """Of the first round: what should be trained, and did not move at all."""
 
 
 @dataclass

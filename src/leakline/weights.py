@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -29,8 +30,9 @@ class Entry:
 class Layout:
     """Names and shapes, in the order in which they lie in the vector.
 
-    Only floating-point state travels. Integer counters (BatchNorm's ``num_batches_tracked``) stay where they
-    are: noise would make nonsense of them, and `Update.steps` says what they say.
+    Only floating-point state that is trained travels. Integer counters (BatchNorm's ``num_batches_tracked``) stay where
+    they are: noise would make nonsense of them, and `Update.steps` says what they say. What is frozen (`constants`) is
+    public and the same everywhere: it is in the network, and in no vector.
     """
 
     entries: tuple[Entry, ...]
@@ -42,8 +44,8 @@ class Layout:
 
     @classmethod
     def of(cls, model: nn.Module) -> Layout:
-        """The layout of a model: parameters first, then floating-point buffers."""
-        parameters = [Entry(n, tuple(p.shape)) for n, p in model.named_parameters()]
+        """The layout of a model: parameters that ask for gradients first, then floating-point buffers."""
+        parameters = [Entry(n, tuple(p.shape)) for n, p in model.named_parameters() if p.requires_grad]
         kept = set(model.state_dict())
         buffers = [
             Entry(n, tuple(b.shape), buffer=True)
@@ -154,6 +156,38 @@ class Weights:
         if other.layout != self.layout:
             raise ValueError("these weights have different layouts")
         return other
+
+
+def constants(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """What of a model is frozen: parameters without gradients, and those in a layer's ``fixed_buffers``."""
+    yield from ((name, p.detach()) for name, p in model.named_parameters() if not p.requires_grad)
+    for prefix, module in model.named_modules():
+        for name in getattr(module, "fixed_buffers", ()):
+            yield f"{prefix}.{name}".lstrip("."), getattr(module, name)
+
+
+def digest_of(model: nn.Module) -> str:
+    """A hash of the frozen values, by name; empty where nothing is frozen."""
+    digest, frozen = hashlib.sha256(), False
+    for name, value in constants(model):
+        frozen = True
+        digest.update(f"{name} {tuple(value.shape)} {value.dtype}\0".encode())
+        digest.update(value.cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:32] if frozen else ""
+
+
+def unmoved(change: Weights) -> tuple[str, ...]:
+    """The trained entries that a change leaves exactly as they were.
+
+    An adapter's first matrix (``down``) has a zero gradient while its second (``up``) is zero, as it is at the start:
+    it counts with the second.
+    """
+    moves = {e.name: bool(values.any()) for e, values in change.layers() if not e.buffer}
+    late = ".down.weight"
+    return tuple(
+        name for name, moved in moves.items()
+        if not moved and not (name.endswith(late) and moves.get(f"{name.removesuffix(late)}.up.weight"))
+    )  # fmt: skip
 
 
 def read(model: nn.Module, out: Tensor | None = None) -> Weights:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from leakline.errors import DataError, LeaklineError
 from leakline.flower.transport.drive import _trained_elsewhere, _with_nodes
@@ -287,3 +288,47 @@ def test_a_refused_start_shows_its_reason(kind, tmp_path):
 def test_cells_with_different_data_cannot_be_split_into_one_share_each(tmp_path):
     with pytest.raises(LeaklineError, match="in different ways"):
         write_shares(Asked(STUDY + "[scenarios.a]\n[scenarios.b]\ndata.clients = 2\n").study(), tmp_path)
+
+
+ADAPTED = STUDY.replace(
+    "hidden = [8]", 'hidden = [8]\ntrain = ["dense2"]\nlora = { rank = 2 }\nweights = "w.safetensors"'
+)
+
+
+@pytest.mark.parametrize("nodes_have", ["the same file", "another file", "none"])
+def test_frozen_weights_are_made_at_the_nodes_and_compared(nodes_have, tmp_path, monkeypatch):
+    def save(path: Path, factor: float) -> None:
+        values = torch.linspace(-1, 1, 64 * 8).view(8, 64) * factor
+        save_file({"dense1.weight": values}, path / "w.safetensors")
+
+    (tmp_path / "server").mkdir()
+    monkeypatch.chdir(tmp_path / "server")
+    save(tmp_path / "server", 0.1)
+    expected = here(ADAPTED, tmp_path / "here")[0]
+    nodes = own_nodes(ADAPTED, tmp_path / "n")
+    for node in nodes:
+        folder = Path(node.config["state"])
+        folder.mkdir(parents=True, exist_ok=True)
+        if nodes_have != "none":
+            save(folder, 0.1 if nodes_have == "the same file" else 0.2)
+        else:
+            node.run_config = {**node.run_config, "study": ADAPTED.replace("w.safetensors", "elsewhere.safetensors")}
+            node.__post_init__()
+    record, _ = serving(ADAPTED, nodes, tmp_path / "out")
+    (cell,) = record["cells"]
+    if nodes_have == "the same file":
+        assert cell["error"] == ""
+        run = Store(tmp_path / "out").run(cell["run"])
+        assert files(run) == files(expected)
+        assert run.final_weights().layout.size == 8 * 10 + 10 + 2 * (64 + 8)
+    else:
+        said = "not the server's" if nodes_have == "another file" else "no file 'elsewhere.safetensors'"
+        assert said in cell["error"]
+
+
+def test_what_is_pretrained_on_the_servers_data_is_refused_at_nodes(tmp_path):
+    text = STUDY.replace("hidden = [8]", "hidden = [8]\npretrain = true").replace(
+        "clients = 3", "clients = 3\nserver_validation = 0.2"
+    )
+    record, _ = serving(text, own_nodes(text, tmp_path / "n"), tmp_path / "out")
+    assert "nodes do not hold the server's public data" in record["cells"][0]["error"]

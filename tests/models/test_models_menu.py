@@ -1,12 +1,16 @@
 import inspect
-from dataclasses import FrozenInstanceError, fields, is_dataclass
+from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
 
 import pytest
 import torch
 from torch import nn
 
+import tiny
+from leakline.bench.training import Plan
+from leakline.data.base import Client, Data
 from leakline.errors import RuntimeMissing, StackError, StudyError
-from leakline.models import MENU, Imported, has_batchnorm, has_dropout, initial, resolve
+from leakline.models import MENU, Adapted, Imported, Lora, has_batchnorm, has_dropout, initial, resolve
+from leakline.weights import constants, write
 
 torch.set_num_threads(1)
 
@@ -23,6 +27,7 @@ SHAPES = {
     "unet": (1, 32, 32),
 }
 MASKS = {"small-unet", "unet"}
+LARGE = {"resnet-18", "densenet-121"}
 MONAI = {"resnet-18", "densenet-121", "unet"}
 
 
@@ -43,6 +48,31 @@ def test_every_model_is_a_documented_frozen_value_that_trains(name):
     assert out.shape == ((2, 1, *shape[1:]) if kind == "segmentation" else (2, 5))
     out.square().sum().backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in network.parameters())
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] if n in LARGE else []) for n in MENU])
+def test_of_every_model_what_should_move_moves_and_nothing_else(name):
+    if name in MONAI:
+        pytest.importorskip("monai", reason="MONAI is an extra")
+    shape, kind = SHAPES[name], "segmentation" if name in MASKS else "classification"
+    x = torch.rand(4, *shape, generator=torch.Generator().manual_seed(1))
+    y = (x[:, :1] > 0.5).to(torch.uint8) if kind == "segmentation" else torch.tensor([0, 1, 2, 0])
+    plain = MENU[name]().build(shape, 3, kind)
+    last = [n for n, m in plain.named_modules() if isinstance(m, nn.Linear | nn.Conv2d | nn.Conv1d)][-1]
+    clients = (Client("a", Data(x, y)), Client("b", Data(x.flip(0), y.flip(0))))
+    fed = tiny.federation(
+        task=replace(tiny.task(), clients=clients, kind=kind),
+        model=Adapted(MENU[name](), train=(last,), lora=Lora(1)), rounds=1, plan=Plan(1, 2, 0.01),
+    )  # fmt: skip
+    before = {n: v.clone() for n, v in constants(fed.bench().model)}
+    (first,) = tiny.run(fed)
+    assert first.cohort == ("a", "b")
+    assert not first.still
+    bench = fed.bench()
+    write(bench.model, first.result)
+    assert all(torch.equal(v, before[n]) for n, v in constants(bench.model))
+    assert not any("running" in e.name for e in fed.wire.entries)
+    assert fed.wire.size < sum(p.numel() for p in plain.parameters())
 
 
 def test_paper_000_has_the_published_size():

@@ -17,8 +17,9 @@ from torch.func import functional_call, grad_and_value, vmap
 
 from leakline.bench.optimisers import Adam, Sgd, Steps
 from leakline.data.base import Data
+from leakline.errors import StackError
 from leakline.randomness import Stream
-from leakline.weights import Weights, read, write
+from leakline.weights import Weights, digest_of, read, write
 
 Gradient = Callable[[nn.Module, Tensor, Tensor], Tensor]
 """Fills the parameters' ``grad`` from one batch and returns the loss."""
@@ -154,8 +155,14 @@ class Bench:
             self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.loss = loss
         self.initial = read(self.model)
+        self.constants = digest_of(self.model)
         self.random = any(isinstance(m, nn.modules.dropout._DropoutNd) and m.p > 0 for m in model.modules())
         self.mixes = any(isinstance(m, nn.modules.batchnorm._NormBase) for m in model.modules())
+
+    def check_constants(self) -> None:
+        """Refuse to go on if something moved that is not trained."""
+        if self.constants and digest_of(self.model) != self.constants:
+            raise StackError("a part of the model that is frozen has changed", "local training", "mend its forward")
 
     def inputs(self, data: Data, rows: Tensor | slice) -> Tensor:
         """Inputs of a batch on the device."""

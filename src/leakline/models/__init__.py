@@ -15,25 +15,30 @@ import torch
 from torch import nn
 
 from leakline.errors import StudyError
+from leakline.models.adapted import Adapted, Lora
 from leakline.models.base import Kind, Model, Shape
 from leakline.models.medical import DenseNet121, ResNet18, UNet
-from leakline.models.own import FACTORY, Imported, built, factory_of
+from leakline.models.own import FACTORY, Imported, factory_of, made
 from leakline.models.papers import Paper000CNN, Paper002CNN
 from leakline.models.preflight import Finding, has_batchnorm, has_dropout, preflight
 from leakline.models.residual import ResNet
 from leakline.models.small import MLP, MotionCNN, SmallCNN
 from leakline.models.unet import SmallUNet
+from leakline.models.weights_file import WeightsFile
 
 __all__ = [
     "FACTORY",
     "MENU",
+    "Adapted",
     "Finding",
     "Imported",
+    "Lora",
     "Model",
-    "built",
+    "WeightsFile",
     "has_batchnorm",
     "has_dropout",
     "initial",
+    "made",
     "preflight",
     "resolve",
     "size_of",

@@ -9,10 +9,10 @@ from typing import Any
 
 from torch import nn
 
-from leakline.errors import StudyError
+from leakline.errors import StackError, StudyError
 from leakline.foreign import Kind as Wanted
 from leakline.foreign import Unfit, fetch, is_function_of, own_line, returns
-from leakline.models.base import Kind, Shape
+from leakline.models.base import Kind, Model, Shape
 from leakline.names import printable
 
 TAKES = "shape (of one input), classes (how many), kind; or in_channels, num_classes, n_classes"
@@ -84,6 +84,17 @@ def built(
             "let factory(shape=..., classes=...) return the network itself",
         )
     return network
+
+
+def made(model: Model | Callable[..., nn.Module], shape: Shape, classes: int, kind: Kind) -> nn.Module:
+    """A fresh network of an entry of the menu, or of a function or class of somebody's own."""
+    build = getattr(model, "build", None)
+    if build is not None and not isinstance(model, type):
+        return build(shape, classes, kind)  # type: ignore[no-any-return]
+    if build is not None or not callable(model):
+        raise StackError(f"no model: {model!r}", fix="an entry of the menu, MLP(); or a function that builds")
+    name = getattr(model, "__qualname__", type(model).__name__)
+    return built(model, shape, classes, kind, {}, name)
 
 
 def _taken(

@@ -21,7 +21,6 @@ FindingKind = Literal[
     "integer-buffer",
     "tied-parameters",
     "not-float32",
-    "frozen",
     "hidden-state",
     "single-example",
     "output",
@@ -103,7 +102,7 @@ def _module(name: str, module: nn.Module) -> Iterator[Finding]:
                 f"the buffer is {buffer.dtype}; it stays at home: averages and noise mean nothing for it",
                 "nothing to do, unless the network needs it to be the same everywhere",
             )
-        if key in module._non_persistent_buffers_set:
+        if key in module._non_persistent_buffers_set and key not in getattr(module, "fixed_buffers", ()):
             yield _hidden(place, label, "a buffer that state_dict leaves out")
     for key, value in vars(module).items():
         if isinstance(value, Tensor):
@@ -138,13 +137,6 @@ def _parameters(model: nn.Module) -> Iterator[Finding]:
                 "not-float32",
                 f"the parameter is {parameter.dtype}; updates travel as float32",
                 "call .float() on the network, or make it a buffer if it is not to be trained",
-            )
-        if not parameter.requires_grad:
-            yield Finding(
-                name,
-                "frozen",
-                "the parameter is not trained, yet it takes part in averaging, clipping and noise",
-                "make it a buffer, or hide it from the message (hide-layers)",
             )
 
 

@@ -229,7 +229,8 @@ def _check_model(recording: Recording, target: Target) -> bool:
     """Refuse another model than the recorded one; says whether it is a single layer."""
     model = target.model()
     single = [name for name, _ in model.named_children()] == [ROOT]
-    mine = {entry.name.removeprefix(f"{ROOT}." if single else ""): entry.shape for entry in Layout.of(model).entries}
+    state = {name: tuple(value.shape) for name, value in model.state_dict().items() if value.is_floating_point()}
+    mine = {name.removeprefix(f"{ROOT}." if single else ""): shape for name, shape in state.items()}
     for entry in recording.layout().entries:
         if mine.get(entry.name) != entry.shape:
             shown = f"has it as {mine[entry.name]}" if entry.name in mine else "does not have it"

@@ -37,6 +37,8 @@ def answer_many(federation: Federation, bench: Bench, turns: Sequence[tuple[Orde
     most = max((len(part) for part in jobs), default=1)
     alone = turns[0] if len(turns) == 1 else None
     trained = _train(federation, bench, [job for part in jobs for job in part], alone, most)
+    if any(order.round == 0 for order, _ in turns):
+        bench.check_constants()
     results, at = [], 0
     for (order, memory), parts in zip(turns, jobs, strict=True):
         results.append(_finish(federation, order, memory, parts, trained[at : at + len(parts)]))

@@ -38,12 +38,19 @@ def card_so_far(title: str, federation: Federation, run: Run, delta: float) -> C
         "fedtrimmed, a defence that clips, or max_norm would not"
         for client, times in longest.items()
     )
+    still = [name for record in records for name in record.get("still", ())]
+    if still:
+        longer += (f"{_few(still)} did not move in the first round: nothing in the loss depends on it",)
     last = [
         Reading.of(r)
         for r in run.readings()
         if r.get("round") == len(records) - 1 and r["by"] == "utility" and "client" not in r
     ]
     return replace(card, dropped=lines, longer=longer, utility=quoted(last))
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def newest(lines: Sequence[Mapping[str, Any]], listed: Collection[str] = ()) -> list[Mapping[str, Any]]:

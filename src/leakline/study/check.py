@@ -15,11 +15,12 @@ from leakline.federation import Federation
 from leakline.models import preflight
 from leakline.readings import too_little
 from leakline.runtimes.machine import cores
-from leakline.study.cells import Study
+from leakline.study.cells import Cell, Study
 from leakline.study.judges import NOT_ALIKE, baseline_of
 from leakline.study.run import check_cell, check_model, model_of, said_once
 from leakline.study.sharing import look_again
 from leakline.study.timing import Timed, timed_pass
+from leakline.weights import constants
 
 EMPTY, SKEWED = 0.05, 0.1
 """From this share of empty test masks on, and from this much above 1 / classes on, a check says what a constant answer
@@ -53,6 +54,8 @@ class Checked:
     partition: dict[str, list[list[Any]]] = field(default_factory=dict)
     cards: list[Card] = field(default_factory=list)
     bill: Bill = field(default_factory=Bill)
+    wire: dict[str, dict[str, int]] = field(default_factory=dict)
+    """By scenario: how many values travel, of how many there are, and the bytes to and from a client in a round."""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -60,7 +63,7 @@ class Checked:
             "name": self.name, "cells": self.cells, "notes": self.notes, "problems": self.problems,
             "warnings": self.warnings, "partition": self.partition, "cards": [c.as_dict() for c in self.cards],
             "minutes": self.bill.minutes, "minutes_for_attacks": self.bill.worlds + self.bill.searches,
-            "memory_mb": self.bill.memory_mb, "disk_mb": self.bill.disk_mb,
+            "memory_mb": self.bill.memory_mb, "disk_mb": self.bill.disk_mb, "wire": self.wire,
         }  # fmt: skip
 
     def show(self, console: Any, print_card: Callable[[Card], None]) -> None:
@@ -82,6 +85,11 @@ class Checked:
             console.print(f"warning: {text}")
         for text in self.problems:
             console.print(f"problem: {text}", style="bold red")
+        for scenario, sizes in self.wire.items():
+            console.print(
+                f"{scenario + ': ' if scenario else ''}{sizes['values']:,} of the model's {sizes['all']:,} values "
+                f"travel: {sizes['bytes']:,} bytes a round to each client, and as many back"
+            )
         bill = self.bill
         console.print(
             f"\n{self.name}: {self.cells} cells, about {bill.minutes:.1f} minutes on {cores()} cores"
@@ -114,6 +122,7 @@ def check_study(study: Study) -> Checked:
                 remarks = [*federation.task.remarks, *(text for look in looks for text in look(federation))]
                 checked.warnings += [w for w in remarks if w not in checked.warnings]
                 timed[networks] = timed_pass(federation)
+                _note_wire(checked.wire, " ".join(str(v) for _, v in scenario), cell, federation)
             check_cell(federation, study.attacks_on(cell))
             remarks = [text for attack in study.attacks_on(cell).values() for text in attack.remarks(federation)]
             remarks += _look_at_effort(study.attacks_on(cell), federation)
@@ -142,6 +151,14 @@ def check_study(study: Study) -> Checked:
     checked.bill.worlds = sum(asked.values())
     checked.bill.minutes += checked.bill.worlds + checked.bill.searches
     return checked
+
+
+def _note_wire(wire: dict[str, dict[str, int]], scenario: str, cell: Cell, federation: Federation) -> None:
+    """Note what travels, under the defence's name too where it has a network of its own."""
+    frozen = sum(value.numel() for _, value in constants(federation.bench().model))
+    size = federation.wire.size
+    where = f"{scenario} {cell.labels.get('defence', '')}".strip() if scenario in wire else scenario
+    wire[where] = {"values": size, "all": federation.layout.size + frozen, "bytes": 4 * size}
 
 
 def _partition(federation: Federation) -> list[list[Any]]:

@@ -37,7 +37,7 @@ def describe(value: Any) -> Any:
             "clients": {c.name: {"train": describe(c.train), "test": describe(c.test)} for c in value.clients},
         }  # fmt: skip
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {f.name: describe(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        fields = {f.name: describe(getattr(value, f.name)) for f in dataclasses.fields(value) if _counts(f)}
         found = {"use": f"{type(value).__module__}:{type(value).__qualname__}", **fields}
         module = value.path.partition(":")[0] if isinstance(value, Imported) else type(value).__module__
         return found if module.partition(".")[0] == "leakline" else {**found, "source": _file(module)}
@@ -50,6 +50,11 @@ def describe(value: Any) -> Any:
     if callable(value):
         return _source(value)
     raise TypeError(f"cannot describe a {type(value).__name__}: use a frozen dataclass, a function or plain values")
+
+
+def _counts(field: dataclasses.Field[Any]) -> bool:
+    """Whether a field decides anything: where a file lies does not."""
+    return bool(field.metadata.get("described", True))
 
 
 def description(federation: Federation) -> dict[str, Any]:

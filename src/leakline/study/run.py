@@ -16,7 +16,7 @@ from leakline.attacks.base import Attack
 from leakline.errors import LeaklineError, StudyError
 from leakline.federation import Federation
 from leakline.messages import Keep
-from leakline.models import MOST_VALUES, Imported, Model, preflight, size_of
+from leakline.models import MOST_VALUES, Adapted, Imported, Model, preflight, size_of
 from leakline.runtimes.client import reason_of
 from leakline.runtimes.local import DEADLINE
 from leakline.study.at_work import at_work, declared
@@ -175,6 +175,7 @@ def model_of(federation: Federation) -> str:
 def check_model(federation: Federation) -> None:
     """Refuse a network that is too large to be made, or that does not take these inputs or give such outputs."""
     task, model = federation.task, federation.model
+    model = model.model if isinstance(model, Adapted) else model
     classes = len(task.classes)
     if isinstance(model, Model) and not isinstance(model, Imported):
         # Asking for the size without the memory takes seconds at its first use, so only where it could matter.

@@ -17,6 +17,7 @@ from leakline import attacks, data, defences, models, strategies, utility
 from leakline.bench.training import Plan
 from leakline.study.build import parameters
 from leakline.study.data_table import SHARING
+from leakline.study.model_table import ADAPTING
 from leakline.study.spec import LOOP, STUDY
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -28,7 +29,7 @@ def schema() -> dict[str, Any]:
     """The schema of a whole study file."""
     plan = {name: wanted for name, wanted in parameters(Plan).items() if name != "proximal"}
     loss = {"anyOf": [{"enum": ["default", *utility.MENU]}, OWN]}
-    model = {"anyOf": [*_choices(models.MENU), OWN, _own_table()]}
+    model = {"anyOf": [*_choices(models.MENU, ADAPTING), OWN, _own_table()]}
     tables = {
         "data": {"anyOf": [*(_entry(name, source, SHARING) for name, source in data.DATASETS.items()), _own_table()]},
         "model": model,

@@ -20,7 +20,6 @@ import pydantic
 
 from leakline import attacks as attack_menu
 from leakline import defences as defence_menu
-from leakline import models as model_menu
 from leakline import strategies as strategy_menu
 from leakline import utility as loss_menu
 from leakline.bench.training import Plan
@@ -31,11 +30,12 @@ from leakline.names import is_safe
 from leakline.settings import Table
 from leakline.strategies import Strategy
 from leakline.study import kinds
-from leakline.study.build import Mistakes, build, check_plain, check_values, fetched, parameters, read_toml
+from leakline.study.build import Mistakes, build, check_plain, check_values, parameters, read_toml
 from leakline.study.cells import Cell, Study
 from leakline.study.consent import Consent, Untrusted
 from leakline.study.data_table import data_of
 from leakline.study.lines import key_lines
+from leakline.study.model_table import model_of
 from leakline.study.sharing import Shared, task_of
 
 
@@ -274,8 +274,8 @@ def _cells(
     if loop is not None and (loss := loop.get("loss", "default")) not in ("default", *loss_menu.MENU):
         mistakes.unknown(("training", "loss"), loss_menu.MENU, kind=loss)
     warm = _plan(table.get("warm_start", {}), plan_keys, ("warm_start",), mistakes, Federation.warm_start)
-    model = _model(table["model"], ("model",), mistakes) if "model" in table else None
-    others = {name: _model(entry, ("models", name), mistakes) for name, entry in table.get("models", {}).items()}
+    model = model_of(table["model"], ("model",), mistakes) if "model" in table else None
+    others = {name: model_of(entry, ("models", name), mistakes) for name, entry in table.get("models", {}).items()}
     strategies = {
         name: build(strategy_menu.MENU, entry, ("strategies", name), mistakes, kinds.STRATEGY)
         for name, entry in table.get("strategies", STUDY["strategies"][1]).items()
@@ -349,15 +349,6 @@ def _plan(
     except ValueError as error:
         mistakes.add((*path, str(error).split()[0]), str(error))
         return None
-
-
-def _model(table: Any, path: tuple[str, ...], mistakes: Mistakes) -> Any | None:
-    entry = {"use": table} if isinstance(table, str) else dict(table) if isinstance(table, Mapping) else {}
-    use = entry.pop("use", None)
-    if isinstance(use, str) and ":" in use:
-        wanted = fetched(use, model_menu.FACTORY, (*path, "use"), mistakes)
-        return None if wanted is None else model_menu.Imported(use, entry)
-    return build(model_menu.MENU, table, path, mistakes)
 
 
 def _attacks(tables: Sequence[Any], mistakes: Mistakes, path: tuple[str, ...] = ()) -> dict[str, Any]:

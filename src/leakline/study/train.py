@@ -111,5 +111,5 @@ def _record(round_: Round) -> dict[str, Any]:
     return {
         "round": round_.index, "cohort": list(round_.cohort), "facts": dict(round_.facts),
         "metrics": dict(round_.metrics), "dropped": [[d.client, d.reason] for d in round_.dropped],
-        **longer,
+        **longer, **({"still": list(round_.still)} if round_.still else {}),
     }  # fmt: skip

@@ -12,7 +12,8 @@ from torch import nn
 from leakline.bench.training import Plan
 from leakline.data.base import Client, Data, Task
 from leakline.defences import Defence
-from leakline.federation import Architecture, Federation
+from leakline.federation import Federation
+from leakline.models.base import Kind, Model, Shape
 from leakline.stack import Stack
 from leakline.strategies import SGD, Strategy, fedavg
 from leakline.weights import Entry
@@ -54,11 +55,11 @@ class _Shrunk:
 
     entries: tuple[Entry, ...]
 
-    def build(self, shape: tuple[int, ...], classes: int, kind: str) -> nn.Module:
+    def build(self, shape: Shape, classes: int, kind: Kind = "classification") -> nn.Module:
         return _Shell(self.entries)
 
 
-def shell(entries: tuple[Entry, ...]) -> Architecture:
+def shell(entries: tuple[Entry, ...]) -> Model:
     """An architecture that is nothing but these entries, for games without a forward pass."""
     return _Shrunk(entries)
 

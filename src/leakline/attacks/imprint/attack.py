@@ -120,7 +120,7 @@ class Imprint(Attack):
 
     def _world(self, federation: Federation, strength: float) -> Federation:
         """The federation with the altered model; what clients agreed on beforehand is the model without it."""
-        altered = Altered(federation.model, self.sets * self._bins(federation), strength)
+        altered = Altered(federation.network, self.sets * self._bins(federation), strength)
         return replace(federation, model=altered, defences=federation.stack.settled(federation))
 
     def _bins(self, federation: Federation) -> int:

@@ -32,7 +32,8 @@ import torch
 from torch import Tensor, nn
 
 from leakline.errors import StudyError
-from leakline.federation import Architecture
+from leakline.models import made
+from leakline.models.base import Kind, Model, Shape
 from leakline.weights import Layout, Weights
 
 NAME = "imprint"
@@ -73,15 +74,13 @@ def signs(units: int) -> Tensor:
 class Altered:
     """The federation's architecture with the block before it; all other names stay as they are."""
 
-    inner: Architecture | Callable[[], nn.Module]
+    inner: Model | Callable[..., nn.Module]
     units: int
     strength: float
 
-    def build(self, shape: tuple[int, ...], classes: int, kind: str) -> nn.Module:
+    def build(self, shape: Shape, classes: int, kind: Kind = "classification") -> nn.Module:
         """A fresh altered model."""
-        build = getattr(self.inner, "build", None)
-        network = build(shape, classes, kind) if build is not None else self.inner()  # type: ignore[operator]
-        return insert(network, Block(shape, self.units, self.strength))
+        return insert(made(self.inner, shape, classes, kind), Block(shape, self.units, self.strength))
 
 
 def insert(network: nn.Module, block: Block) -> nn.Module:

@@ -142,7 +142,7 @@ def problem_of(
     if labels == "restored":
         shown = prior.expand(1, channels, *prior.shape[2:])
         found = _labels(plain, seen, shown, gradient, parameters, recipe, crossing, public, deals)
-    classes = _classes(parameters, seen.bench.model)
+    classes = _classes(seen.bench.model)
     return Problem(
         Twin(seen.bench.model, watch=inputs), seen.bench.loss, parameters, recipe,
         Evidence(change, observed, sent, weights, inputs), terms.on(plain.smooth),
@@ -271,7 +271,8 @@ def _fits(bench: Bench, prior: Tensor) -> None:
 def _put(twin: Twin, parameters: dict[str, Tensor]) -> None:
     with torch.no_grad():
         for name, value in twin.network.named_parameters():
-            value.copy_(parameters[name])
+            if name in parameters:  # what is frozen is as it is
+                value.copy_(parameters[name])
 
 
 def _channels(model: nn.Module) -> int:
@@ -284,6 +285,6 @@ def _head(model: nn.Module) -> str:
     return next((n for n, m in reversed([*model.named_modules()]) if isinstance(m, nn.Linear)), "")
 
 
-def _classes(parameters: dict[str, Tensor], model: nn.Module) -> int:
-    head = _head(model)
-    return int(parameters[f"{head}.weight"].shape[0]) if head else 1
+def _classes(model: nn.Module) -> int:
+    head = model.get_submodule(_head(model))
+    return head.out_features if isinstance(head, nn.Linear) else 1

@@ -22,6 +22,7 @@ from leakline.flower.transport.place import FlowerPlace
 from leakline.flower.transport.turns import as_node, inside, study_settings
 from leakline.flower.transport.versions import compare
 from leakline.messages import Memory
+from leakline.models import Adapted
 from leakline.runtimes.client import reason_of
 from leakline.study.at_work import at_work
 from leakline.study.cells import Cell, Study
@@ -88,12 +89,19 @@ def _train(
 ) -> None:
     check_cell(federation, {})
     simulation = any(fact.get("simulated") for fact in gathering.facts.values())
+    if not simulation and isinstance(federation.model, Adapted) and federation.model.pretrain:
+        raise StackError(
+            "nodes do not hold the server's public data, and cannot make the same pretrained network of them",
+            "model",
+            "save the pretrained network once (docs/fewer-parameters.md), and give it with weights = FILE",
+        )
+    constants = federation.bench().constants
 
     @contextlib.contextmanager
     def opens(which: Federation, memories: dict[str, Memory]) -> Iterator[FlowerPlace]:
-        yield FlowerPlace(
-            grid, which, out if simulation else None, known=gathering.transport, **gathering.settings(key)
-        )
+        settings = gathering.settings(key)
+        settings["extra"]["constants"] = constants
+        yield FlowerPlace(grid, which, out if simulation else None, known=gathering.transport, **settings)
 
     standing = Store(out).run(key).standing()
     if standing is not None:

@@ -17,7 +17,7 @@ from flwr.app import Context, RecordDict
 
 from leakline.bench.training import Bench
 from leakline.data import Client, Elsewhere, Task
-from leakline.errors import LeaklineError
+from leakline.errors import LeaklineError, StackError
 from leakline.federation import Federation
 from leakline.flower.transport.holdings import facts_of, name_of, own_client, simulated, state_folder
 from leakline.flower.transport.shelf import Shelf
@@ -46,6 +46,8 @@ def take_turn(content: RecordDict, context: Context, mine: Mine | None = None) -
         if head["client"] != name:
             raise ValueError(f"this node plays {name or 'nobody'}, the order is for {head['client']}")
         federation, bench = _at_hand(context, head, name, mine)
+        if head.get("constants", bench.constants) != bench.constants:
+            raise StackError("its frozen weights are not the server's", "model", "give nodes the same file and torch")
         shelf = _shelf(context, head, name)
         order = order_of(head, federation.wire, vector_of(content))
         done = answer_record(_turn(federation, bench, order, shelf))
@@ -103,7 +105,8 @@ def _at_hand(context: Context, head: Mapping[str, Any], name: str, mine: Mine | 
     if simulated(context.node_config):
         return _simulated(*settings, head["cell"], str(context.run_config.get("folder", "")))
     client = own_client(context.node_config, name, head["fit"])
-    federation = as_node(own_federation(*settings, head["cell"], client, head["names"], head["fit"]))
+    beside = tuple(Path(str(context.node_config[key])) for key in ("state",) if context.node_config.get(key))
+    federation = as_node(own_federation(*settings, head["cell"], client, head["names"], head["fit"], beside))
     return federation, federation.bench()
 
 
@@ -151,8 +154,12 @@ def own_federation(
     client: Client,
     names: list[str],
     fit: Mapping[str, Any],
+    beside: tuple[Path, ...] = (),
 ) -> Federation:
-    """A cell of a study as one node sees it: its own client, and names for the others."""
+    """A cell of a study as one node sees it: its own client, and names for the others.
+
+    ``beside``: folders in which a file of weights is looked for.
+    """
 
     def share(shared: object, seed: int) -> Task:
         members = tuple(
@@ -161,5 +168,5 @@ def own_federation(
         # The server's own data stay there; an empty part stands for those that a strategy asks for.
         return Task(members, None, Elsewhere.of(0, fit["shape"], ""), tuple(fit["classes"]), fit["kind"])
 
-    study = parse(text, preset=preset, sets=sets, share=share, here=False, trust=True).only(only)
+    study = parse(text, preset=preset, sets=sets, share=share, here=False, trust=True, beside=beside).only(only)
     return study.cells[cell].federation()
