@@ -81,6 +81,7 @@ ATTACKS = {
     "gradient-inversion": {"iterations": 3, "restarts": 1, "clients": ("a", "b")},
     "imprint": {"bins": 20, "sets": 2},
     "audit": {"trials": 4000, "confidence": 0.9},
+    "in-run-audit": {"canaries": 60},
     "ldp-distinguish": {"measurements": 1, "trials": 40, "clients": (1,), "steps": (1.0,), "norms": (0.5,)},
 }
 """Settings with which an attack is over in a moment."""
@@ -116,7 +117,13 @@ def audited() -> Federation:
     return people().but(defences=(GlobalDP(1.0, 1.0),), strategy=fedavg("even"))
 
 
-WORLDS = {"gradient-inversion": hospitals, "imprint": hospitals, "ldp-distinguish": digits, "audit": audited}
+WORLDS = {
+    "gradient-inversion": hospitals,
+    "imprint": hospitals,
+    "ldp-distinguish": digits,
+    "audit": audited,
+    "in-run-audit": audited,
+}
 
 
 def world(attack: str) -> Federation:

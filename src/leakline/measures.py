@@ -123,6 +123,10 @@ MEASURES: dict[str, Measure] = {
         Measure("mu", "Proven lower bound on mu: how many standard deviations two cases lie apart.", low=0.0,
                 better="lower", shown_as="bound"),
         _leak(VERDICT, "What an audit says: 1 is a broken promise, 0.5 a suspicion, 0 a claim that it cannot test."),
+        Measure("fitted-epsilon", "Epsilon of two normal laws fitted to scores in and out: an estimate, no bound.",
+                low=0.0, better="lower", chance=0.0),
+        Measure("accuracy-lost", "How much less often the model is right with an audit's canaries in its training.",
+                -1.0, 1.0, "lower", chance=0.0, shown_as="share"),
         Measure("estimated-epsilon", "Epsilon estimated as paper 002 does, biased upwards; its low end is proven.",
                 better="lower", chance=0.0),
     )

@@ -1,7 +1,7 @@
 """The attacks, and the menu that a study file names them by."""
 
 from leakline.attacks.attribute_inference import AttributeInference
-from leakline.attacks.audit import Audit, LdpDistinguish
+from leakline.attacks.audit import Audit, InRunAudit, LdpDistinguish
 from leakline.attacks.base import Artefact, Attack, Challenge, Effort, Lab
 from leakline.attacks.client_inference import ClientInference
 from leakline.attacks.imprint import Imprint
@@ -22,6 +22,7 @@ __all__ = [
     "Effort",
     "GradientInversion",
     "Imprint",
+    "InRunAudit",
     "Lab",
     "LabelInference",
     "LdpDistinguish",
@@ -40,5 +41,6 @@ MENU: dict[str, type[Attack]] = {
     "gradient-inversion": GradientInversion,
     "imprint": Imprint,
     "audit": Audit,
+    "in-run-audit": InRunAudit,
     "ldp-distinguish": LdpDistinguish,
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
@@ -20,6 +21,7 @@ from leakline.errors import LeaklineError, StudyError
 from leakline.recordings import is_recording
 
 if TYPE_CHECKING:
+    from leakline.attacks import Attack
     from leakline.cards import Card
     from leakline.recordings.findings import Finding
 
@@ -43,11 +45,15 @@ def audit(
     preset: Annotated[str, typer.Option(help="A study's preset.")] = "",
     explain: Annotated[bool, typer.Option(help="Which games, against which claim, and what they could find.")] = False,
     narrow: Annotated[bool, typer.Option(help="The canary's games alone, without the wide look.")] = False,
+    in_run: Annotated[
+        bool, typer.Option("--in-run", help="Canaries inside one more training run of each cell.")
+    ] = False,
+    canaries: Annotated[int, typer.Option(help="How many, with --in-run.")] = 2000,
     trust: TrustOption = False,
     as_json: JsonOption = False,
     fail_if: FailIf = [],  # noqa: B006
 ) -> None:
-    """Play the audit game against a defence or every finished cell of a study; never trains.
+    """Play the audit game against a defence or every finished cell of a study; trains only with --in-run.
 
     A defence's own settings follow as options: leakline audit ldp-sgd --epsilon 4.
 
@@ -59,6 +65,7 @@ def audit(
     if is_recording(Path(target)):
         _recording(Path(target), _settings(context.args), as_json)
         return
+    from leakline.attacks.audit import Audit, InRunAudit
     from leakline.defences import MENU
 
     if seat not in ("promised", "server", "client"):
@@ -66,12 +73,21 @@ def audit(
     who = cast(Seat, seat)
     cards: list[Card]
     try:
+        if target in MENU and in_run:
+            raise LeaklineError(
+                "--in-run trains a whole federation, and a defence alone is none",
+                target,
+                "name a study; leakline.attacks.audit.one_run audits a defence with canaries alone",
+            )
         if target in MENU:
             cards, plain = _defence(target, context.args, adversary, who, rounds, trials, confidence, delta, not narrow)
         else:
             if context.args:
                 raise LeaklineError(f"unknown option {context.args[0]}", fix="settings go with a defence's name only")
-            cards, plain = _study(target, preset, out_dir, who, trials, confidence, delta, not narrow, trust)
+            played: Attack = Audit(trials, confidence, who, delta, not narrow)
+            if in_run:
+                played = InRunAudit(canaries, confidence=confidence, delta=delta)
+            cards, plain = _study(target, preset, out_dir, played, trust)
     except ValueError as error:
         raise LeaklineError(str(error), "audit") from error
     if as_json:
@@ -114,14 +130,11 @@ def _settings(options: Sequence[str]) -> dict[str, Any]:
     return {key[2:].replace("-", "_"): value_of(text) for key, text in zip(words[::2], words[1::2], strict=True)}
 
 
-def _study(
-    target: str, preset: str, out_dir: Path | None, seat: Seat, trials: int,
-    confidence: float, delta: float, wide: bool, trust: bool,
-) -> tuple[list[Card], Any]:  # fmt: skip
+def _study(target: str, preset: str, out_dir: Path | None, played: Attack, trust: bool) -> tuple[list[Card], Any]:
     """Every finished cell gets the measured half of its card; a cell that was not run is named and left alone."""
     import torch
 
-    from leakline.attacks.audit import Audit
+    from leakline.attacks.audit import InRunAudit
     from leakline.attacks.audit.api import plain
     from leakline.study.carded import card_of
     from leakline.study.describe import description, key_of
@@ -134,7 +147,7 @@ def _study(
         target, out_dir = str(given / "study.toml"), given
     study = load_study(target, preset, trust=trust)
     root = out_dir if out_dir is not None else Path("runs") / study.name
-    audits = {"audit": Audit(trials, confidence, seat, delta, wide)}
+    audits = {"in-run-audit" if isinstance(played, InRunAudit) else "audit": played}
     store, cards, missing = Store(root), [], 0
     measures = store.measures().values() if store.exists else ()
     for cell in study.cells:
@@ -143,7 +156,7 @@ def _study(
         if run.end is None or run.end["status"] != "finished":
             missing += 1
             continue
-        meet(audits, Lab(federation, store, run))
+        meet(audits, Lab(federation, store, run, says=partial(err.print, highlight=False, markup=False)))
         cards.append(card_of(run, cell.name, measures))
     if missing:
         err.print(f"{missing} of {len(study.cells)} cells were not run yet and not audited: leakline run {target}")

@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from leakline.data.canary import Canary
+
 Kind = Literal["classification", "segmentation"]
 Trait = str | float | int | bool
 
@@ -90,12 +92,16 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Client:
-    """One participant: a name, its data, and traits that only examiners read."""
+    """One participant: a name, its data, and traits that only examiners read.
+
+    ``canary``: a client of an examiner's, which sends what that says instead of what training on its data would give.
+    """
 
     name: str
     train: Data
     test: Data | None = None
     traits: Mapping[str, Trait] = field(default_factory=dict)
+    canary: Canary | None = None
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,13 @@ privacy in one run", 2024, Algorithm 3 (`one_run_mu_bound`).
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import bdtr, bdtrc, ndtr, ndtri
+from scipy.stats import binom
 
 from .epsilon import EpsilonBound, MuBound
 from .interval import check_confidence
@@ -72,25 +74,84 @@ def one_run_mu_bound(canaries: int, guesses: int, correct: int, confidence: floa
     return MuBound(point, low, confidence, "one run, f-DP of a Gaussian", guesses, most)
 
 
-GUESSED = ((2, 0.5), (4, 0.3), (8, 0.2))
+Guessed = tuple[tuple[int, float], ...]
+GUESSED: Guessed = ((2, 0.5), (4, 0.3), (8, 0.2))
 """Of how many canaries one is guessed, and the share of alpha for that: fixed before anything is seen."""
 
 
-def one_run_mu_bound_from_scores(scores: npt.ArrayLike, present: npt.ArrayLike, confidence: float = 0.95) -> MuBound:
+def one_run_mu_bound_from_scores(
+    scores: npt.ArrayLike, present: npt.ArrayLike, confidence: float = 0.95, guessed: Guessed = GUESSED
+) -> MuBound:
     """`one_run_mu_bound` of the most telling canaries, the highest scores guessed as present and the lowest as absent.
 
-    Half, a quarter and an eighth of the canaries are guessed, each at its share of alpha (`GUESSED`), so that the
-    best of the three may be kept.
+    By default half, a quarter and an eighth of the canaries are guessed, each at its share of alpha (`GUESSED`), so
+    that the best of the three may be kept. To contradict a known promise, `best_guessed` is better.
     """
-    s, y = np.asarray(scores, dtype=np.float64).ravel(), np.asarray(present).astype(bool).ravel()
-    order = np.argsort(s, kind="stable")
-    bounds = []
-    for part, share in GUESSED:
-        half = len(s) // (2 * part)
-        correct = int(y[order[len(s) - half :]].sum() + (~y[order[:half]]).sum())
-        bounds.append(one_run_mu_bound(len(s), 2 * half, correct, 1 - share * (1 - confidence)))
+    bounds = [one_run_mu_bound(*counts, level) for counts, level in _guessed(scores, present, confidence, guessed)]
     most = max(bound.ceiling for bound in bounds)
     return replace(max(bounds, key=lambda bound: bound.low), confidence=confidence, ceiling=most)
+
+
+def one_run_bound_from_scores(
+    scores: npt.ArrayLike, present: npt.ArrayLike, delta: float = 0.0, confidence: float = 0.95
+) -> EpsilonBound:
+    """`one_run_bound` of the most telling canaries, guessed as in `one_run_mu_bound_from_scores`: for any mechanism."""
+    bounds = [
+        one_run_bound(*counts, delta=delta, confidence=level)
+        for counts, level in _guessed(scores, present, confidence, GUESSED)
+    ]
+    most = max(bound.ceiling for bound in bounds)
+    return replace(max(bounds, key=lambda bound: bound.low), confidence=confidence, ceiling=most)
+
+
+def best_guessed(canaries: int, promised: float, confidence: float = 0.95) -> tuple[Guessed, float]:
+    """How many canaries to guess if one mu is to be contradicted, and the smallest mu that this does 9 of 10 times.
+
+    Known before anything is seen: it depends on the number of canaries, the promise and the confidence alone. The
+    smallest mu may be infinite. Scores are taken as normal, mu apart.
+    """
+    least = {part: _smallest(canaries, part, promised, 1 - confidence) for part in (2, 4, 8, 16)}
+    part = min(least, key=lambda each: least[each])
+    return ((part, 1.0),), least[part]
+
+
+def _smallest(m: int, part: int, promised: float, alpha: float) -> float:
+    """The smallest mu that so many guesses contradict a promised one by, 9 of 10 times.
+
+    Beyond the threshold that leaves half of the guesses on each side the share q of canaries is guessed right; the
+    count of right guesses that is exceeded 9 of 10 times must refute the promise.
+    """
+    guesses, tail = 2 * (m // (2 * part)), 1 / (2 * part)
+
+    def found(mu: float) -> bool:
+        low, high = -40.0, 40.0
+        while high - low > 1e-9:
+            middle = (low + high) / 2
+            low, high = (middle, high) if (ndtr(-middle) + ndtr(mu - middle)) / 2 > tail else (low, middle)
+        q = min(float(ndtr(mu - low)) / (2 * tail), 1.0)
+        return _rejects_mu(m, guesses, int(binom.ppf(0.1, guesses, q)), promised, alpha)
+
+    if not guesses or not _rejects_mu(m, guesses, guesses, promised, alpha):
+        return math.inf
+    low = high = max(promised, 0.01)
+    while not found(high):
+        low, high = high, 1.25 * high
+    while high - low > 0.002 * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if found(middle) else (middle, high)
+    return high
+
+
+def _guessed(
+    scores: npt.ArrayLike, present: npt.ArrayLike, confidence: float, guessed: Guessed
+) -> Iterator[tuple[tuple[int, int, int], float]]:
+    """Canaries, guesses and right guesses for each size of `GUESSED`, with the confidence that is its own."""
+    s, y = np.asarray(scores, dtype=np.float64).ravel(), np.asarray(present).astype(bool).ravel()
+    order = np.argsort(s, kind="stable")
+    for part, share in guessed:
+        half = len(s) // (2 * part)
+        correct = int(y[order[len(s) - half :]].sum() + (~y[order[:half]]).sum())
+        yield (len(s), 2 * half, correct), 1 - share * (1 - confidence)
 
 
 def _rejects_mu(m: int, r: int, v: int, mu: float, alpha: float) -> bool:

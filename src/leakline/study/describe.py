@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from leakline.data.base import Data, Task
+from leakline.data.base import Client, Data, Task
 from leakline.federation import Federation
 from leakline.models import Imported
 
@@ -34,7 +34,7 @@ def describe(value: Any) -> Any:
             "name": value.name, "kind": value.kind, "classes": list(value.classes), "test": describe(value.test),
             "validation": describe(value.validation),
             "order": [c.name for c in value.clients],  # sums and samples follow it, and keys are hashed sorted
-            "clients": {c.name: {"train": describe(c.train), "test": describe(c.test)} for c in value.clients},
+            "clients": {c.name: _client(c) for c in value.clients},
         }  # fmt: skip
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {f.name: describe(getattr(value, f.name)) for f in dataclasses.fields(value) if _counts(f)}
@@ -55,6 +55,11 @@ def describe(value: Any) -> Any:
 def _counts(field: dataclasses.Field[Any]) -> bool:
     """Whether a field decides anything: where a file lies does not."""
     return bool(field.metadata.get("described", True))
+
+
+def _client(client: Client) -> dict[str, Any]:
+    canary = {} if client.canary is None else {"canary": describe(client.canary)}
+    return {"train": describe(client.train), "test": describe(client.test), **canary}
 
 
 def description(federation: Federation) -> dict[str, Any]:

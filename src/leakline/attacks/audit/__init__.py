@@ -5,6 +5,7 @@ from leakline.attacks.audit.bounds import Finding, composed_rates, judge, strong
 from leakline.attacks.audit.channel import Fixed, PublishChannel, ReleaseChannel
 from leakline.attacks.audit.crafters import SIX, Pair, Scene, canary, craft
 from leakline.attacks.audit.game import Audit
+from leakline.attacks.audit.in_run import InRunAudit
 from leakline.attacks.audit.ldp import LdpDistinguish
 from leakline.attacks.audit.one_run import one_run
 from leakline.attacks.audit.questions import Question
@@ -18,6 +19,7 @@ __all__ = [
     "Audited",
     "Finding",
     "Fixed",
+    "InRunAudit",
     "LdpDistinguish",
     "Pair",
     "PublishChannel",
