@@ -24,14 +24,20 @@ OnlyOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-def print_card(card: Card) -> None:
-    """A card on the terminal."""
+def print_card(card: Card, whole: bool = False) -> None:
+    """A card on the terminal: what fits on a screen, unless all of it is asked for."""
     from rich.table import Table
 
+    from leakline.report.page.short import short
+
+    rows, rest = (card.rows(), []) if whole else short(card.rows())
+    if rest:
+        kinds = ", ".join(dict.fromkeys(label.partition(" (")[0] for label, _ in rest))
+        rows.append(("more", f"{len(rest)} more in the report ({kinds})"))
     table = Table(show_header=False, box=None, padding=(0, 1), pad_edge=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
-    for label, text in card.rows():
+    for label, text in rows:
         table.add_row("WARNING" if label == "!" else label, text, style="bold red" if label == "!" else None)
     out.rule(card.title, align="left")
     out.print(table)

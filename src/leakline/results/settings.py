@@ -182,8 +182,17 @@ class Setting:
     @property
     def epsilon(self) -> float | None:
         """The smallest finite epsilon of the stack's leading promises, or None without one."""
-        found = [p.epsilon for p in self.card.leading if p.epsilon is not None and math.isfinite(p.epsilon)]
-        return min(found) if found else None
+        return None if self._best is None else self._best.epsilon
+
+    @property
+    def unit(self) -> str:
+        """Whom that epsilon is for; "" without one."""
+        return "" if self._best is None else self._best.unit
+
+    @property
+    def _best(self) -> Promise | None:
+        finite = [p for p in self.card.leading if p.epsilon is not None and math.isfinite(p.epsilon)]
+        return min(finite, key=lambda p: p.epsilon if p.epsilon is not None else math.inf, default=None)
 
     @property
     def proved(self) -> Bound | None:

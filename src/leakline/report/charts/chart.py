@@ -162,7 +162,8 @@ def tradeoff(results: Results) -> list[Chart]:
                 Chart(
                     f"Utility against leakage: {by}", label, results.headline, uncrowded(series), "points",
                     mark_x=(chance, "guessing"),
-                    note=f"further left: less leaks; {_up(results)}; {BARS}. {_frontier(series)}",
+                    note=f"further left: less leaks; {_up(results)}; bars sideways: 95 % intervals of the attack; "
+                    f"{_upright(results.settings)}. {_frontier(series)}",
                     where={"attack": by}, y_range=_limits(results, series),
                 )
             )  # fmt: skip
@@ -170,13 +171,16 @@ def tradeoff(results: Results) -> list[Chart]:
 
 
 def promises(results: Results) -> list[Chart]:
-    """Utility against the formal epsilon on a log axis; what promises nothing stands in its own bin."""
-    finite = [s.epsilon for s in results.settings if s.epsilon is not None and s.epsilon > 0]
-    if not any(s.utility for s in results.settings) or not finite:
-        return []
+    """Utility against the formal epsilon on a log axis, a chart for each unit; no promise stands in its own bin."""
+    units = dict.fromkeys(s.unit for s in results.settings if s.epsilon and s.utility)
+    return [_promises(results, [s for s in results.settings if s.unit in (unit, "")], unit) for unit in units]
+
+
+def _promises(results: Results, chosen: Sequence[Setting], unit: str) -> Chart:
+    finite = [s.epsilon for s in chosen if s.epsilon is not None and s.epsilon > 0]
     place = 10.0 ** (math.ceil(math.log10(max(*finite, 10.0))) + 1)
     groups: dict[str, list[Setting]] = {}
-    for setting in results.settings:
+    for setting in chosen:
         if setting.utility is not None:
             groups.setdefault(setting.defence, []).append(setting)
     flat = [s for settings in groups.values() for s in settings]
@@ -187,16 +191,17 @@ def promises(results: Results) -> list[Chart]:
         x = [s.epsilon if s.epsilon else place for s in settings]
         series.append(_points(results, defence, settings, x, [(_lower(s), None) for s in settings], named))
     note = "bar to the left: down to the largest lower bound that an audit measured; over 10 a promise is vacuous"
-    return [
-        Chart(
-            "Utility against the formal promise", "formal epsilon", results.headline, uncrowded(series, True), "points",
-            True, (10.0, "vacuous from here"), (place, "no guarantee"), f"{note}. {_frontier(series)}",
-            _limits(results, series),
-        )
-    ]  # fmt: skip
+    return Chart(
+        f"Utility against the formal promise for one {unit}", f"formal epsilon per {unit}", results.headline,
+        uncrowded(series, True), "points", True, (10.0, "vacuous from here"), (place, "no guarantee"),
+        f"{note}; {_upright(chosen)}. {_frontier(series)}", _limits(results, series),
+    )  # fmt: skip
 
 
-BARS = "bars: 95 % intervals over seeds"
+def _upright(settings: Sequence[Setting]) -> str:
+    """What bars up and down are."""
+    seeds = max((len(s.cells) for s in settings), default=1)
+    return f"bars up and down: 95 % t-intervals over {seeds} seeds" if seeds > 1 else "one seed, so no bars up and down"
 
 
 def _frontier(series: Sequence[Series]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from leakline.report.gallery.gallery import Gallery, gallery_of
 from leakline.report.page import words
 from leakline.report.page.cardviews import card_views
 from leakline.report.page.filters import filters_of
+from leakline.report.page.glossary import glossary, meaning
 from leakline.report.page.html import asset, policy, template, write_page
 from leakline.report.page.summary import summary
 from leakline.report.papers import charts_of, tables_of
@@ -67,7 +68,7 @@ def render_page(results: Results, shareable: bool = False, images: bool = True) 
         protects=words.who_is_protected(results),
         glances=seen, shared=words.shared_warnings(seen), summary=summary(results),
         verdicts=words.VERDICTS, verdict_order=list(words.VERDICTS), cards=card_views(results), groups=groups,
-        legend=_legend(results),
+        legend=_legend(results), glossary=results.once(glossary), meaning=partial(meaning, results),
         tables=[make(results) for make in _TABLES], papers=tuple(tables_of(results).values()),
         filters=filters_of(results),
         gallery=gallery_of(results) if images else Gallery(), images=images,

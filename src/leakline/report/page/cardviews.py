@@ -8,6 +8,8 @@ from typing import Any
 from leakline.cards import worked
 from leakline.leakage.brief import brief
 from leakline.report.charts.chart import where_of
+from leakline.report.page.glossary import meanings
+from leakline.report.page.short import short
 from leakline.report.page.words import VERDICTS, places, verdict_of
 from leakline.report.tables.menu import SEEDS
 from leakline.results import Results, Setting
@@ -27,6 +29,10 @@ class CardView:
     verdict_text: str
     warnings: tuple[str, ...]
     rows: tuple[tuple[str, tuple[str, ...]], ...]
+    """What must be read, in at most a screen's lines."""
+    rest: tuple[tuple[str, tuple[str, ...]], ...]
+    words: tuple[tuple[str, str], ...]
+    """What the words on the card mean."""
     table: Table | None
     wheres: tuple[dict[str, str], ...] = ()
     """The labels of each setting that the card speaks for."""
@@ -62,13 +68,23 @@ def _view(results: Results, defence: str, settings: list[Setting]) -> CardView:
         for text in s.card.dropped:
             lines.setdefault("dropped", []).append(text)
     verdict = verdict_of(settings)
+    flat = [(label, text) for label, texts in lines.items() for text in dict.fromkeys(texts)]
+    shown, rest = short(flat)
     return CardView(
         defence, places(results, settings), verdict, VERDICTS[verdict],
         tuple(dict.fromkeys(text for s in settings for text in s.warnings)),
-        tuple((k, tuple(dict.fromkeys(v))) for k, v in lines.items()),
+        _gathered(shown), _gathered(rest), tuple(meanings(results, [text for _, text in flat])),
         _table(results, settings) if len(settings) > 1 else None,
         tuple({tidy(k): tidy(v) for k, v in where_of(results, s).items()} for s in settings),
     )  # fmt: skip
+
+
+def _gathered(rows: list[tuple[str, str]]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Rows with those of one label below each other."""
+    lines: dict[str, list[str]] = {}
+    for label, text in rows:
+        lines.setdefault(label, []).append(text)
+    return tuple((label, tuple(texts)) for label, texts in lines.items())
 
 
 def _utility(results: Results, setting: Setting) -> list[str]:

@@ -70,10 +70,11 @@ def _limit(settings: Sequence[Setting]) -> Cell:
     best = [min(s.card.leading, key=_epsilon, default=None) for s in settings]
     weakest = max((p for p in best if p is not None), key=_epsilon, default=None)
     if weakest is None or None in best or weakest.epsilon is None or _epsilon(weakest) == math.inf:
-        return Cell(NO_LIMIT, key="101")
+        return Cell(NO_LIMIT, key="~")
     text = f"{right_at_most(weakest)} of 100 times"
     right = 50 * (1 + (weakest.advantage if weakest.advantage is not None else 1.0))
-    return Cell(text, f"epsilon {epsilon_text(weakest.epsilon)}, for one {weakest.unit}", f"{right:.6f}")
+    more = f"epsilon {epsilon_text(weakest.epsilon)}, for one {weakest.unit}"
+    return Cell(text, more, f"{weakest.unit} {right:010.6f}")  # sorted within each unit: they are not comparable
 
 
 def _epsilon(promise: Promise) -> float:

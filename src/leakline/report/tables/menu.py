@@ -73,19 +73,23 @@ def measures(results: Results) -> Table:
 
 def cards(results: Results) -> Table:
     """One row per defence: what is promised, what was measured, what it costs."""
+    units = list(dict.fromkeys(p.unit for s in results.settings for p in s.card.promises if p.epsilon is not None))
     columns = (
-        *results.axes, "defence", "unit", "observer", "epsilon", "delta", "verdict", "measured", "worst attack",
-        results.headline or "utility",
+        *results.axes, "defence", "observer", *(f"epsilon per {unit}" for unit in units), "delta", "verdict",
+        "measured", "worst attack", results.headline or "utility",
     )  # fmt: skip
     rows = []
     for s in results.settings:
         measured = "; ".join(bound.text for bound in s.measured) or "no audit"
         for p in s.card.promises or (None,):
-            formal: tuple[Any, ...] = ("none", "none", "none (heuristic)", None)
+            formal: tuple[Any, ...] = ("none (heuristic)", *(None for _ in units), None)
             if p is not None and p.epsilon is not None:
-                formal = (p.unit, p.observer, p.epsilon, p.delta)
+                formal = (p.observer, *(p.epsilon if p.unit == unit else None for unit in units), p.delta)
             rows.append((*_place(results, s), *formal, VERDICTS[verdict_of([s])], measured, _worst(s), s.utility))
-    note = "epsilon without a promise is none, not zero; measured are lower bounds, the smallest and largest over seeds"
+    note = (
+        "an epsilon that is not there is no promise, not zero; epsilons of different units are not comparable; "
+        "measured are lower bounds, the smallest and largest over seeds"
+    )
     return Table("Privacy cards", columns, tuple(rows), note)
 
 
