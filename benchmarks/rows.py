@@ -34,8 +34,8 @@ class Row:
     def met(self) -> bool | None:
         """Whether the goal is met; None without one."""
         if self.at_most is not None:
-            return self.value <= self.at_most
-        return self.value >= self.at_least if self.at_least is not None else None
+            return bool(self.value <= self.at_most)  # of NumPy's numbers too, which JSON does not take
+        return bool(self.value >= self.at_least) if self.at_least is not None else None
 
 
 def interleaved(

@@ -184,9 +184,28 @@ def test_clients_with_different_numbers_of_examples_cannot_be_trained_together()
 
 
 def test_models_that_mix_or_draw_are_not_trained_together():
-    assert fits_together(bench_of(tiny.perceptron), Plan())
-    assert not fits_together(bench_of(tiny.image_net), Plan())
-    assert not fits_together(bench_of(lambda: nn.Linear(500, 500)), Plan())
+    assert fits_together(bench_of(tiny.perceptron), Plan(), 100)
+    assert not fits_together(bench_of(tiny.image_net), Plan(), 100)
+    assert not fits_together(bench_of(lambda: nn.Linear(500, 500)), Plan(), 100)
+
+
+@pytest.mark.parametrize(
+    ("side", "batch", "examples", "fits"),
+    [
+        (8, 64, 500, True),
+        (8, 65, 500, False),
+        (32, 4, 500, True),
+        (32, 16, 500, False),
+        (32, 0, 4, True),
+        (32, 0, 5, False),
+    ],
+)
+def test_convolutions_over_many_positions_are_trained_one_by_one(side, batch, examples, fits):
+    def network():
+        return nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten(), nn.Linear(4 * (side - 2) ** 2, 2))
+
+    bench = Bench(network(), nn.CrossEntropyLoss(), "cpu", (1, side, side))
+    assert fits_together(bench, Plan(batch=batch), examples) == fits
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def fits_ragged(bench: Bench, plan: Plan, sizes: Sequence[int]) -> bool:
     """Whether clients of these sizes are better trained together than one by one, and to the same result."""
     width = min(plan.batch or max(sizes), max(sizes))
     small = bench.initial.layout.size * width <= MOST_WORK and len(sizes) <= GROUP and min(sizes) > 0
-    return small and fits_together(bench, plan) and share_of_padding(sizes, plan) <= MOST_PADDING
+    return small and fits_together(bench, plan, max(sizes)) and share_of_padding(sizes, plan) <= MOST_PADDING
 
 
 def share_of_padding(sizes: Sequence[int], plan: Plan) -> float:

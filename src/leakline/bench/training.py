@@ -7,6 +7,7 @@ the plain loop to rounding.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -144,6 +145,12 @@ def _takes(model: nn.Module, shape: Sequence[int], layout: torch.memory_format =
     return True
 
 
+MOST_POSITIONS = 4096
+"""Up to so many positions (examples of a batch times pixels) a step of a convolutional network is faster with all
+clients in one pass. Vectorised over clients a convolution becomes a grouped one, and beyond this that costs up to 3.6
+times as much as client by client: measured in benchmarks/together.py. Part of the arithmetic, so not a setting."""
+
+
 class Bench:
     """A model on a device, ready to be trained from any weights. One per process; it holds no client's data."""
 
@@ -158,6 +165,9 @@ class Bench:
         self.constants = digest_of(self.model)
         self.random = any(isinstance(m, nn.modules.dropout._DropoutNd) and m.p > 0 for m in model.modules())
         self.mixes = any(isinstance(m, nn.modules.batchnorm._NormBase) for m in model.modules())
+        convolves = any(isinstance(m, nn.modules.conv._ConvNd) for m in model.modules())
+        self.positions = math.prod(shape[1:]) if convolves and shape else 0
+        """Where a convolution looks at one input; 0 for networks without convolutions."""
 
     def check_constants(self) -> None:
         """Refuse to go on if something moved that is not trained."""
@@ -222,13 +232,16 @@ def train(
     return Trained(job.start.like(trained), steps, float(total) / max(steps, 1))
 
 
-def fits_together(bench: Bench, plan: Plan) -> bool:
-    """Whether `train_together` computes the same as `train` for this model.
+def fits_together(bench: Bench, plan: Plan, examples: int) -> bool:
+    """Whether `train_together` computes the same as `train` for clients of so many examples, and is worth it.
 
     Dropout draws from one stream per client, and BatchNorm keeps running statistics: neither survives being
-    vectorised over clients unchanged. Large models fill a core by themselves.
+    vectorised over clients unchanged. Large models fill a core by themselves, and so do convolutions over many
+    positions (`MOST_POSITIONS`).
     """
-    return not bench.random and not bench.mixes and bench.initial.layout.size <= 200_000 and bench.device.type == "cpu"
+    same = not bench.random and not bench.mixes and bench.device.type == "cpu"
+    step = min(plan.batch or examples, examples) * bench.positions
+    return same and bench.initial.layout.size <= 200_000 and step <= MOST_POSITIONS
 
 
 def train_together(bench: Bench, jobs: Sequence[Job], plan: Plan) -> list[Trained]:

@@ -136,7 +136,7 @@ def _train(
             for t in _train_parts(federation, bench, jobs[at : at + GROUP], parts, plan)
         ]
     equal = len({len(job.data) for job in jobs}) == 1
-    if len(jobs) > 1 and equal and together and fits_together(bench, plan):
+    if len(jobs) > 1 and equal and together and fits_together(bench, plan, len(jobs[0].data)):
         return [
             t for at in range(0, len(jobs), TOGETHER) for t in train_together(bench, jobs[at : at + TOGETHER], plan)
         ]

@@ -109,7 +109,7 @@ class LocalTransport:
         federation, stack = self.federation, self.federation.stack
         split = any(stack.sends(order.notes) > 1 for order in orders)  # a client's parts are a group by themselves
         alone = federation.engine.together == "off" or stack.owner is not None or split or federation.batches
-        if alone or not fits_together(self.bench, federation.local_plan):
+        if alone or not self._vectorised:
             return [[order] for order in orders]
         # A group shares the fate of its worker. Where clients are few there is less to gain, and more to lose.
         many = len(orders) >= GROUP
@@ -124,11 +124,17 @@ class LocalTransport:
                 groups.append([order])
         return groups
 
+    @property
+    def _vectorised(self) -> bool:
+        """Whether clients may train in one pass: judged by the largest, so that a round is computed one way."""
+        most = max(len(client.train) for client in self.federation.task.clients)
+        return fits_together(self.bench, self.federation.local_plan, most)
+
     def _workers(self, rows: int) -> Pool:
         if self._pool is not None and self._pool.slots_count < rows:
             self.close()
         if self._pool is None:
-            if fits_together(self.bench, self.federation.local_plan):
+            if self._vectorised:
                 # torch's vmap imports this at its first use, which takes seconds: once here, not in every worker.
                 importlib.import_module("torch._dynamo")
             row_bytes = 4 * max(self.federation.wire.size, 1)
