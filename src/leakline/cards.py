@@ -66,6 +66,7 @@ class Card:
     ``stamp`` is set when the noise could be drawn again. ``measured`` are lower bounds on epsilon or mu from audits
     and attacks, ``leaks`` what attacks got, ``utility`` the price. ``broken`` says that a measurement exceeds the
     promise: a bug, or an assumption that does not hold. ``assumed``: what the whole card takes for granted.
+    ``computed``: noise that was computed for an epsilon that is asked for.
     ``measures`` describes what is measured by attacks from outside the package.
     """
 
@@ -82,6 +83,7 @@ class Card:
     measures: tuple[Measure, ...] = ()
     chosen: str = ""
     """What it cost that this setting was chosen among others (`leakline choose --private`)."""
+    computed: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -100,6 +102,7 @@ class Card:
             dropped=tuple(values.get("dropped", ())), longer=tuple(values.get("longer", ())),
             broken=tuple(values.get("broken", ())), assumed=tuple(values.get("assumed", ())),
             measures=tuple(read_measures(values.get("measures")).values()), chosen=str(values.get("chosen", "")),
+            computed=tuple(values.get("computed", ())),
         )  # fmt: skip
 
     def measure(self, name: str) -> Measure:
@@ -121,6 +124,7 @@ class Card:
         lines: list[tuple[str, str]] = [("!", self.stamp)] if self.stamp else []
         lines += [("!", text) for text in self.broken]
         lines += [("assumed", text) for text in self.assumed]
+        lines += [("noise", text) for text in self.computed]
         for promise in self.promises:
             several = f" ({promise.defence})" if len(self.promises) > 1 else ""
             if promise.epsilon is not None:
@@ -197,7 +201,14 @@ def formal_card(title: str, federation: Federation, delta: float, facts: Sequenc
         else ""
     )
     assumed = (ASSUMED_SUM,) if federation.cohort.secure_aggregation == "assumed" else ()
-    return Card(title, promises, stamp, assumed=assumed)
+    wished = ((defence, defence.wish) for defence in federation.stack.defences)
+    computed = tuple(
+        f"{type(defence).__name__}: noise multiplier {defence.loudness:g}, computed for the epsilon = {wish.epsilon:g} "
+        f"at delta = {wish.delta:g} that is asked for"
+        for defence, wish in wished
+        if wish is not None
+    )
+    return Card(title, promises, stamp, assumed=assumed, computed=computed)
 
 
 def violations(card: Card) -> tuple[str, ...]:

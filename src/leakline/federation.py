@@ -70,15 +70,24 @@ class Federation(Settings):
                 "this strategy starts from a model trained on the server's validation data, and there are none",
                 fix="give the task a validation part (server_validation = 0.1)",
             )
-        if len(names) < self.stack.fewest:
-            raise StackError(f"{self.stack} compares clients, and there is one", fix="use two or more")
+        asked = Stack(self.defences)
+        if len(names) < asked.fewest:
+            raise StackError(f"{asked} compares clients, and there is one", fix="use two or more")
         if self.cohort.secure_aggregation == "assumed":
             _check_sums(self)
 
     @cached_property
     def stack(self) -> Stack:
-        """The defences, as what happens at each crossing."""
-        return Stack(self.defences)
+        """The defences, as what happens at each crossing, with noise enough for every epsilon that is asked for."""
+        return Stack(self.defences).granted(lambda defences: replace(self, defences=defences))
+
+    @cached_property
+    def granted(self) -> Federation:
+        """The same federation with the noise for every epsilon that is asked for written down.
+
+        What is made of it afterwards (fewer rounds, other clients) keeps that noise: it is what a run was trained with.
+        """
+        return replace(self, defences=self.stack.defences) if Stack(self.defences).wishful else self
 
     @cached_property
     def clients(self) -> Mapping[str, Client]:
@@ -317,7 +326,8 @@ def _round(federation: Federation, transport: Transport, keep: Keep, state: Stat
 
 def _check_sums(federation: Federation) -> None:
     """Refuse what a server that sees only the sum of updates could not do."""
-    single = str(federation.stack.using("admit")) if federation.stack.using("admit") else ""
+    admitting = Stack(federation.defences).using("admit")
+    single = str(admitting) if admitting else ""
     single = single or ("max_norm" if federation.cohort.max_norm else "")
     if not single and not federation.strategy.combine.sums:
         single = type(federation.strategy.combine).__name__

@@ -21,10 +21,12 @@ from torch import Tensor, nn
 
 from leakline.bench.training import Plan
 from leakline.defences import Defence, Law, Loss, Stage, Terms
+from leakline.defences.base import Promises
+from leakline.defences.harm import harm
 from leakline.errors import StackError
 from leakline.mechanisms.treatment import Treatment
 from leakline.messages import Memory, Order, Receipt, Turn, Update
-from leakline.privacy import Claim, NoClaim, Seat
+from leakline.privacy import Claim, NoClaim, noise_for
 from leakline.weights import Layout, Weights
 
 Turns = Sequence[Turn]
@@ -154,17 +156,37 @@ class Stack:
         names = [type(defence).__name__ for defence in self.defences]
         twins = [f"{n} {names[: i + 1].count(n)}" if names.count(n) > 1 else n for i, n in enumerate(names)]
         claims: dict[str, Claim | NoClaim] = {}
-        for place, (name, defence) in enumerate(zip(twins, self.defences, strict=True)):
-            promise = defence.claim(federation, facts)
-            made = promise if isinstance(promise, tuple) else (promise,)
-            seats = {claim.observer for claim in made if isinstance(claim, Claim)}
-            if problem := next((p for s in seats if (p := harm(self.defences, place, s, federation.wire))), None):
-                claims[name] = problem
-            elif isinstance(promise, tuple):
+        for place, name in enumerate(twins):
+            promise = self._promise(place, federation, facts)
+            if isinstance(promise, tuple):
                 claims |= {f"{name} per {claim.unit}": claim for claim in promise}
             else:
                 claims[name] = promise
         return claims
+
+    def _promise(self, place: int, federation: Terms, facts: Sequence[Mapping[str, float]] = ()) -> Promises:
+        """What one defence promises beside the others."""
+        promise = self.defences[place].claim(federation, facts)
+        made = promise if isinstance(promise, tuple) else (promise,)
+        seats = {claim.observer for claim in made if isinstance(claim, Claim)}
+        return next((p for s in seats if (p := harm(self.defences, place, s, federation.wire))), promise)
+
+    @property
+    def wishful(self) -> Stack:
+        """The defences that are asked for an epsilon and whose noise has not been computed."""
+        return Stack(tuple(d for d in self.defences if d.wish is not None and not d.wish.granted))
+
+    def granted(self, terms: Callable[[tuple[Defence, ...]], Terms]) -> Stack:
+        """The stack with noise enough for every epsilon that is asked for; ``terms``: the federation around a stack.
+
+        Where a defence promises something to several units, the first and largest one's epsilon is meant.
+        """
+        if not self.wishful:
+            return self
+        tried = tuple(d.with_noise(1.0) if d in self.wishful.defences else d for d in self.defences)
+        for place in [i for i, defence in enumerate(self.defences) if defence in self.wishful.defences]:
+            tried = _with(tried, place, _noise(tried, place, terms))
+        return Stack(tried)
 
     # crossings
 
@@ -246,55 +268,25 @@ class Stack:
         return change
 
 
-def harm(stack: Sequence[Defence], place: int, observer: Seat, wire: Layout) -> NoClaim | None:
-    """Why the promise that the defence at ``place`` makes about ``observer`` does not stand beside the others, or None.
-
-    The server comes after a local promise, so nothing it does can weaken one. A promise about published models is
-    made by a clip and a noise: no defence may come between the two, treat clients together before them, or carry
-    past the noise what it saw before.
-    """
-    for other_place, other in enumerate(stack):
-        if other_place != place:
-            rule = _harm_at_client if observer is Seat.SERVER else _harm_at_server
-            if problem := rule(stack[place], other, other_place > place, wire):
-                return problem
-    return None
+def _with(defences: tuple[Defence, ...], place: int, noise: float) -> tuple[Defence, ...]:
+    return (*defences[:place], defences[place].with_noise(noise), *defences[place + 1 :])
 
 
-def _harm_at_client(defence: Defence, other: Defence, behind: bool, wire: Layout) -> NoClaim | None:
-    mine, its = type(defence).__name__, type(other).__name__
-    if "release" not in other.hooks:
-        return None
-    if behind and not {"split", "batches", "gradient"}.isdisjoint(other.hooks):
-        return NoClaim(f"{its} sees a client's examples, and its updates after their noise", f"put {mine} last")
-    if not behind and "gradient" in defence.hooks and wire.buffers:
-        return NoClaim(f"{its} mixes what has no noise ({wire.buffers[0]}) into the update", f"put {mine} first")
-    return None
+def _noise(defences: tuple[Defence, ...], place: int, terms: Callable[[tuple[Defence, ...]], Terms]) -> float:
+    """The least noise at which the defence at a place promises what is asked of it; an error where none does."""
+    name, wish = type(defences[place]).__name__, defences[place].wish
+    assert wish is not None
+    asked = f"{name} is asked for epsilon = {wish.epsilon:g} at delta = {wish.delta:g}"
 
+    def claim_at(noise: float) -> Claim:
+        stack = Stack(_with(defences, place, noise))
+        made = stack._promise(place, terms(stack.defences))
+        first = made[0] if isinstance(made, tuple) else made
+        if isinstance(first, NoClaim):
+            raise StackError(f"{asked}, and can promise nothing here: {first.reason}", name, first.instead)
+        return first
 
-def _harm_at_server(defence: Defence, other: Defence, behind: bool, wire: Layout) -> NoClaim | None:
-    mine, its = type(defence).__name__, type(other).__name__
-    publishes = "publish" in other.hooks
-    if "split" in other.hooks:
-        return NoClaim(
-            f"{its} makes a client send several updates a round, each clipped by itself",
-            f"leave {mine} out: {its} clips and adds noise",
-        )
-    if publishes and other.at == "aggregate" and defence.at == "model":
-        return NoClaim(
-            f"{its} sees the combined change before the noise and may carry it into later rounds",
-            'set at = "aggregate", and put it first in the stack',
-        )
-    if behind and "admit" in other.hooks:
-        return NoClaim(f"{its} changes the updates after they were clipped", f"put {mine} last in the stack")
-    if behind and publishes and other.at == defence.at:
-        return NoClaim(f"{its} sees the combined change before the noise", f"put {mine} last in the stack")
-    if other.reach == "all":
-        return NoClaim(
-            f"{its} may treat clients' updates together or remember them: what one client changes in it is not "
-            f"counted in what {mine} promises",
-            "leave one of the two out (a defence of your own: say that its reach is each update by itself)",
-        )
-    if other.denominator not in (None, defence.denominator):
-        return NoClaim(f"{its} and {mine} divide by different numbers of clients", "give both the same denominator")
-    return None
+    try:
+        return noise_for(claim_at, wish.epsilon, wish.delta)
+    except ValueError as error:
+        raise StackError(f"{asked}: {error}", name, "ask for a larger epsilon, or train fewer rounds") from error

@@ -26,6 +26,7 @@ name = "parts"
 seeds = [0, 1]
 noise = "seeded"
 delta = 0.1
+reproduces = "paper 004"
 [data]
 use = "phantoms"
 kind = "segmentation"

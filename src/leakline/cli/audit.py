@@ -151,7 +151,7 @@ def _study(target: str, preset: str, out_dir: Path | None, played: Attack, trust
     store, cards, missing = Store(root), [], 0
     measures = store.measures().values() if store.exists else ()
     for cell in study.cells:
-        federation = cell.federation()
+        federation = cell.federation().granted
         run = store.run(key_of(description(federation)))
         if run.end is None or run.end["status"] != "finished":
             missing += 1

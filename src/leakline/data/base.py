@@ -126,6 +126,13 @@ class Task:
         return tuple(self.clients[0].train.x.shape[1:])
 
     @property
+    def groups(self) -> int | None:
+        """How many groups (patients) the clients train on, one at two clients counted twice; None where nobody says."""
+        held = [c.train.groups for c in self.clients if len(c.train)]
+        known = [len(np.unique(groups.numpy())) for groups in held if groups is not None]
+        return sum(known) if known and len(known) == len(held) else None
+
+    @property
     def most_records(self) -> int | None:
         """The most training records that one group (a patient) has at a client; None where nobody says."""
         held = [c.train.groups for c in self.clients if c.train.groups is not None and len(c.train.groups)]

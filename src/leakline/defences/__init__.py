@@ -1,7 +1,7 @@
 """The defences: one object per promise, and the menu that a study file names them by."""
 
 from leakline.defences.adaptive_clip import AdaptiveClip
-from leakline.defences.base import Defence, Law, Loss, Stage, Terms, hooks_of
+from leakline.defences.base import Defence, Law, Loss, Stage, Terms, Wish, hooks_of
 from leakline.defences.delayed_rmsprop import DelayedRmsProp
 from leakline.defences.dp_sgd import DpSgd
 from leakline.defences.gaussian_noise import GaussianNoise
@@ -11,6 +11,7 @@ from leakline.defences.hide_layers import HideLayers
 from leakline.defences.intermediaries import Intermediaries
 from leakline.defences.ldp_sgd import LdpSgd
 from leakline.defences.metric_privacy import MetricPrivacy
+from leakline.defences.noised import Noised
 from leakline.defences.percentile_gaussian import PercentileGaussian
 from leakline.defences.personal_layers import FedBN, FedPer
 from leakline.defences.pinned_model import PinnedModel
@@ -32,10 +33,12 @@ __all__ = [
     "LdpSgd",
     "Loss",
     "MetricPrivacy",
+    "Noised",
     "PercentileGaussian",
     "PinnedModel",
     "Stage",
     "Terms",
+    "Wish",
     "hooks_of",
 ]
 

@@ -50,6 +50,8 @@ class AdaptiveClip(GlobalDP):
             raise ValueError(f'reading must be "sound" or "paper": {self.reading!r}')
         if not self.cap > 0:
             raise ValueError(f"cap must be positive: {self.cap}")
+        if self.epsilon is not None and self.bits_noise != "auto":
+            raise ValueError('an epsilon decides the noise of updates and bits together: leave bits_noise = "auto"')
         if self.bits_noise != "auto":
             split_budget(self.noise_multiplier, self.bits_noise)
 

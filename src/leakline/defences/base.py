@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Literal, Protocol
+from dataclasses import dataclass
+from typing import Literal, Protocol, Self
 
 import numpy as np
 from torch import Tensor, nn
@@ -27,6 +28,15 @@ Promises = Promise | tuple[Claim, ...]
 
 CHOOSING = "choosing settings or a round by test results"
 """What no promise about a run covers: that there were others, and that somebody looked at them."""
+
+
+@dataclass(frozen=True)
+class Wish:
+    """A promise that is asked for; ``granted``: the noise for it has been computed."""
+
+    epsilon: float
+    delta: float
+    granted: bool = False
 
 
 class Terms(Protocol):
@@ -159,6 +169,19 @@ class Defence:
     def loudness(self) -> float:
         """How much noise is added, in this defence's own unit; 0 where none is, or where it has no size."""
         return 0.0
+
+    @property
+    def wish(self) -> Wish | None:
+        """The promise that is asked for in place of a size of noise, where one is: see `Noised`."""
+        return None
+
+    def under(self, delta: float) -> Self:
+        """The same with a study's delta for what is asked for without one."""
+        return self
+
+    def with_noise(self, noise: float) -> Self:
+        """The same with noise of this size, computed for what is asked for."""
+        return self
 
     @property
     def law(self) -> Law | None:

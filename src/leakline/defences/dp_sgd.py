@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from leakline.bench.training import Plan
 from leakline.data.base import Client, Data
-from leakline.defences.base import Defence, Loss, Terms, beside_updates, splitter
+from leakline.defences.base import Loss, Terms, beside_updates, splitter
+from leakline.defences.noised import Noised
 from leakline.errors import StackError
 from leakline.mechanisms import add_gaussian
 from leakline.mechanisms.independence import refuse_layers
@@ -27,7 +28,7 @@ SAMPLE = 8
 
 
 @dataclass(frozen=True)
-class DpSgd(Defence):
+class DpSgd(Noised):
     """Clip each record's gradient, noise the sum, at every local step (Abadi et al. 2016, arXiv:1607.00133, Alg. 1).
 
     (sum_i clip_C(g_i) + N(0, (z C)^2 I)) / B        z = noise_multiplier, C = clip, B = size of the batch
@@ -45,22 +46,12 @@ class DpSgd(Defence):
     this departs from the paper only in B under shuffling.
     """
 
-    noise_multiplier: float
-    clip: float
     rate: float = 0.0
 
     def __post_init__(self) -> None:
-        if not self.noise_multiplier >= 0:
-            raise ValueError(f"noise_multiplier must not be negative: {self.noise_multiplier}")
-        if not self.clip > 0:
-            raise ValueError(f"clip must be positive: {self.clip}")
+        super().__post_init__()
         if not 0 <= self.rate <= 1:
             raise ValueError(f"rate must lie in [0, 1]: {self.rate}")
-
-    @property
-    def loudness(self) -> float:
-        """The noise multiplier."""
-        return self.noise_multiplier
 
     @property
     def treatment(self) -> Treatment:

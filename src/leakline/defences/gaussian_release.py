@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from leakline.defences.base import Defence, Terms, beside_updates, splitter
+from leakline.defences.base import Terms, beside_updates, splitter
+from leakline.defences.noised import Noised
 from leakline.mechanisms import add_gaussian, clip_norm
 from leakline.mechanisms.treatment import Act, Treatment
 from leakline.messages import Turn, Update
@@ -13,7 +14,7 @@ from leakline.privacy import Adjacency, Claim, Gaussian, NoClaim, Seat, Unit
 
 
 @dataclass(frozen=True)
-class GaussianRelease(Defence):
+class GaussianRelease(Noised):
     """Local DP with Gaussian noise: each update is clipped and noised before it leaves the client.
 
     clip_C(update) + N(0, (z C)^2 I)        z = noise_multiplier, C = clip
@@ -22,20 +23,6 @@ class GaussianRelease(Defence):
     under replace-one. (Noise for a sensitivity of C, or of anything that is not tied to the clip, promises too
     much.) This is the formal variant of paper 001's filter. Losses and other figures are taken out of a report.
     """
-
-    noise_multiplier: float
-    clip: float
-
-    def __post_init__(self) -> None:
-        if not self.noise_multiplier >= 0:
-            raise ValueError(f"noise_multiplier must not be negative: {self.noise_multiplier}")
-        if not self.clip > 0:
-            raise ValueError(f"clip must be positive: {self.clip}")
-
-    @property
-    def loudness(self) -> float:
-        """The noise multiplier."""
-        return self.noise_multiplier
 
     @property
     def treatment(self) -> Treatment:

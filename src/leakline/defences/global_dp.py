@@ -8,7 +8,8 @@ from typing import Literal
 
 import torch
 
-from leakline.defences.base import CHOOSING, Defence, Denominator, Promises, Reach, Stage, Terms
+from leakline.defences.base import CHOOSING, Denominator, Promises, Reach, Stage, Terms
+from leakline.defences.noised import Noised
 from leakline.mechanisms import add_gaussian, clip_norm, norm_of
 from leakline.messages import Receipt, Turn, Update
 from leakline.privacy import Adjacency, Claim, Gaussian, NoClaim, Seat, Unit
@@ -17,7 +18,7 @@ from leakline.weights import Layout, Weights
 
 
 @dataclass(frozen=True)
-class GlobalDP(Defence):
+class GlobalDP(Noised):
     """Clip each update, add Gaussian noise to their even mean (McMahan et al. 2018, arXiv:1710.06963, Alg. 1).
 
     sum of clip_C(update) / n + N(0, (z C / n)^2 I)        z = noise_multiplier, C = clip, n = clients of a round
@@ -34,24 +35,14 @@ class GlobalDP(Defence):
     the promise.
     """
 
-    noise_multiplier: float
-    clip: float
     at: Stage = "aggregate"
     buffers: Literal["covered", "clear"] = "covered"
     denominator: Denominator = "expected"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.denominator not in ("expected", "actual"):
             raise ValueError(f'denominator must be "expected" or "actual": {self.denominator!r}')
-        if not self.noise_multiplier >= 0:
-            raise ValueError(f"noise_multiplier must not be negative: {self.noise_multiplier}")
-        if not self.clip > 0:
-            raise ValueError(f"clip must be positive: {self.clip}")
-
-    @property
-    def loudness(self) -> float:
-        """The noise multiplier."""
-        return self.noise_multiplier
 
     @property
     def reach(self) -> Reach:

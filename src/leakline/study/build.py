@@ -101,6 +101,8 @@ def parameters(entry: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
 
 
 def _default(f: dataclasses.Field[Any]) -> Any:
+    if f.metadata.get("needed"):
+        return ...
     if f.default is not dataclasses.MISSING:
         return f.default
     return ... if f.default_factory is dataclasses.MISSING else pydantic.Field(default_factory=f.default_factory)

@@ -13,6 +13,7 @@ from leakline.data.base import Data
 from leakline.errors import LeaklineError
 from leakline.federation import Federation
 from leakline.models import preflight
+from leakline.privacy import Unit
 from leakline.readings import too_little
 from leakline.runtimes.machine import cores
 from leakline.study.cells import Cell, Study
@@ -123,6 +124,7 @@ def check_study(study: Study) -> Checked:
                 checked.warnings += [w for w in remarks if w not in checked.warnings]
                 timed[networks] = timed_pass(federation)
                 _note_wire(checked.wire, " ".join(str(v) for _, v in scenario), cell, federation)
+            federation = federation.granted
             check_cell(federation, study.attacks_on(cell))
             remarks = [text for attack in study.attacks_on(cell).values() for text in attack.remarks(federation)]
             remarks += _look_at_effort(study.attacks_on(cell), federation)
@@ -131,7 +133,9 @@ def check_study(study: Study) -> Checked:
                 seen.add(labels)
                 for text in _look_at_statistics(federation):
                     statistics.setdefault(text, []).append(str(cell.labels.get("defence", "")))
-                checked.cards.append(formal_card(" ".join(str(v) for _, v in labels), federation, study.delta))
+                card = formal_card(" ".join(str(v) for _, v in labels), federation, study.delta)
+                checked.cards.append(card)
+                checked.warnings += [w for w in _look_at_delta(card, federation) if w not in checked.warnings]
         except (LeaklineError, ValueError) as error:
             wrong.setdefault(str(error), []).append(cell.name)
             continue
@@ -225,6 +229,22 @@ def _look_at_effort(attacks: Mapping[str, Attack], federation: Federation) -> li
     efforts = {name: attack.effort(federation) for name, attack in attacks.items()}
     short = {name: too_little(effort.about) for name, effort in efforts.items() if effort is not None}
     return [f"{name} is {text}: if it fails, that will say nothing" for name, text in short.items() if text]
+
+
+def _look_at_delta(card: Card, federation: Federation) -> list[str]:
+    """Whether a delta allows that a promise fails outright for one of those it is made to."""
+    task = federation.task
+    records = sum(len(client.train) for client in task.clients)
+    units = {Unit.RECORD: records, Unit.PATIENT: task.groups, Unit.CLIENT: len(task.clients)}
+    found = []
+    for promise in card.promises:
+        n = units.get(Unit(promise.unit)) if promise.epsilon is not None else None
+        if n and promise.delta and promise.delta >= 1 / n:
+            found.append(
+                f"delta = {promise.delta:g} is not below 1 / {n} ({n} {promise.unit}s): the promise of "
+                f"{promise.defence} might fail outright for one of them; take delta well below it"
+            )
+    return found
 
 
 def _look_at_masks(federation: Federation) -> list[str]:

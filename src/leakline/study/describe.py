@@ -37,7 +37,7 @@ def describe(value: Any) -> Any:
             "clients": {c.name: _client(c) for c in value.clients},
         }  # fmt: skip
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {f.name: describe(getattr(value, f.name)) for f in dataclasses.fields(value) if _counts(f)}
+        fields = {f.name: describe(getattr(value, f.name)) for f in dataclasses.fields(value) if _counts(f, value)}
         found = {"use": f"{type(value).__module__}:{type(value).__qualname__}", **fields}
         module = value.path.partition(":")[0] if isinstance(value, Imported) else type(value).__module__
         return found if module.partition(".")[0] == "leakline" else {**found, "source": _file(module)}
@@ -52,9 +52,10 @@ def describe(value: Any) -> Any:
     raise TypeError(f"cannot describe a {type(value).__name__}: use a frozen dataclass, a function or plain values")
 
 
-def _counts(field: dataclasses.Field[Any]) -> bool:
-    """Whether a field decides anything: where a file lies does not."""
-    return bool(field.metadata.get("described", True))
+def _counts(field: dataclasses.Field[Any], value: Any) -> bool:
+    """Whether a field is written down: where a file lies decides nothing, and a quiet one at its default says nothing."""
+    silent = field.metadata.get("quiet") and getattr(value, field.name) == field.default
+    return bool(field.metadata.get("described", True)) and not silent
 
 
 def _client(client: Client) -> dict[str, Any]:
@@ -70,7 +71,7 @@ def description(federation: Federation) -> dict[str, Any]:
 
     settings = {
         field.name: describe(value)
-        for field, value in federation.flat()
+        for field, value in federation.granted.flat()
         if not (field.metadata.get("quiet") and value == field.default)
     }
     versions = {"leakline": __version__, "torch": torch.__version__, "format": FORMAT}

@@ -71,7 +71,7 @@ def run_study(
         while left:
             cell, key = _next_free(left, store, pace)
             try:
-                federation = cell.federation()
+                federation = cell.federation().granted
                 counted = Counted(pace, cell.name, places[cell.name], place_of(federation)) if watch else None
                 if counted is not None:
                     counted.train()
@@ -142,6 +142,7 @@ def check_parts(study: Study, see: Callable[[Cell, str, Federation], None] | Non
             if (model := model_of(federation)) not in seen:
                 check_model(federation)
                 seen.add(model)
+            federation = federation.granted
             check_cell(federation, study.attacks_on(cell))
             keys.append(key_of(description(federation)))
             if see is not None:

@@ -49,6 +49,8 @@ def built_in() -> dict[str, Path]:
 Share = Callable[[Shared, int], Task]
 """Who turns the [data] table and a cell's seed into a task: `task_of`, unless the clients are on other machines."""
 
+NO_DELTA = 0.1
+"""From here on a delta is no privacy parameter (`Guarantee.verdict` calls it vacuous)."""
 MOST_TEXT = 2**20
 MOST_SEEDS = 10_000
 MOST_CELLS = 100_000
@@ -72,6 +74,7 @@ STUDY: dict[str, tuple[Any, Any]] = _TOP | {
         1,
     ),
     "delta": (Annotated[float, pydantic.Field(gt=0, lt=1)], 1e-5),
+    "reproduces": (str, ""),
     "preset": (str, ""),
     "data": (dict[str, Any], ...),
     "model": (dict[str, Any] | str, ...),
@@ -302,6 +305,7 @@ def _cells(
                 ("strategies", name), "starts from a model trained on the server's validation data, and there are none",
                 "set server_validation = 0.1 in [data]",
             )  # fmt: skip
+    _delta(top, stacks, mistakes)
     seeds = top.get("seeds", 1)
     seeds = list(range(seeds)) if isinstance(seeds, int) else seeds
     if not seeds:
@@ -318,6 +322,7 @@ def _cells(
         "plan": plan, "warm_start": warm, **(loop or {}),
         **{key: value for key, value in top.items() if key in _TOP},
         "device": resolve_device(top.get("device", "auto")),
+        "delta": top.get("delta", STUDY["delta"][1]),
     }  # fmt: skip
     made = partial(_federation, partial(share, data), settings)
     return [
@@ -329,6 +334,20 @@ def _cells(
     ]
 
 
+def _delta(top: Mapping[str, Any], stacks: Mapping[str, tuple[Any, ...]], mistakes: Mistakes) -> None:
+    """A promise that may fail outright one time in ten is none, unless somebody else's is repeated."""
+    if top.get("reproduces"):
+        return
+    fix = 'below 1 / (number of units), such as 1e-5; reproduces = "..." names a paper that has it so'
+    if top.get("delta", 0.0) >= NO_DELTA:
+        mistakes.add(("delta",), f"{top['delta']:g}: the promise might fail outright that often", fix)
+    for name, stack in stacks.items():
+        for place, defence in enumerate(stack):
+            if defence is not None and defence.wish is not None and defence.wish.delta >= NO_DELTA:
+                at = ("defences", name, place, "delta")
+                mistakes.add(at, f"{defence.wish.delta:g}: the promise might fail outright that often", fix)
+
+
 def _federation(
     share: Callable[[int], Task],
     settings: Mapping[str, Any],
@@ -337,6 +356,8 @@ def _federation(
     defences: tuple[Any, ...],
     seed: int,
 ) -> Federation:
+    defences = tuple(defence.under(settings["delta"]) for defence in defences)
+    settings = {key: value for key, value in settings.items() if key != "delta"}
     return Federation(share(seed), model, strategy=strategy, defences=defences, seed=seed).but(**settings)
 
 

@@ -47,6 +47,7 @@ def train_run(
     ``opens``: where its clients are; by default in this process and its workers. ``wait``: for another process that
     is training it; otherwise `Busy` is raised. ``deadline``: of a client's turn in a worker, in seconds.
     """
+    federation = federation.granted
     what = description(federation)
     run = store.run(key_of(what))
     if _is_finished(run) and (end := run.end) is not None and end.get("delta") == delta:

@@ -127,7 +127,7 @@ def _federations(text: str, unchecked: list[str]) -> dict[str, Federation]:
     made: dict[str, Federation] = {}
     try:
         for cell in parse(text).cells:
-            federation = cell.federation()
+            federation = cell.federation().granted
             made[key_of(description(federation))] = federation
     except (LeaklineError, ValueError) as error:
         unchecked.append(f"that cards follow from the lines: {printable(str(error).splitlines()[0], 160)}")

@@ -28,6 +28,11 @@ HEAD = "leakline"
 def checked(defences: Sequence[Defence]) -> Stack:
     """The stack, or why it cannot be put into an app of somebody else's."""
     stack = Stack(tuple(defences))
+    if wishful := stack.wishful:
+        raise StackError(
+            f"{wishful} is asked for an epsilon, and how many rounds there will be is not known here",
+            fix="give noise_multiplier: leakline.calibrate(epsilon, delta, rounds) computes it",
+        )
     if owner := stack.using("gradient"):
         raise StackError(
             f"{owner} forms gradients inside the training loop, which a Flower mod never sees",
