@@ -257,7 +257,7 @@ def steep_bench(federation: Federation, noise: Literal["secret", "seeded"]) -> F
     """
     plan = federation.plan
     batch = min(plan.batch, 3) if plan.batch else 0
-    made = workbench(federation.defences, rounds=2, buffers=False, seed=federation.seed, noise=noise)
+    made = workbench(federation.stack.defences, rounds=2, buffers=False, seed=federation.seed, noise=noise)
     records = 2 * batch + 1 if batch else 8
     clients = tuple(Client(c.name, c.train.take(range(min(records, len(c.train))))) for c in made.task.clients)
     short = Plan(min(plan.epochs, EPOCHS), batch, learning_rate=1.0, max_steps=min(plan.max_steps, 2 * EPOCHS))
