@@ -53,7 +53,7 @@ def describe(value: Any) -> Any:
 
 
 def _counts(field: dataclasses.Field[Any], value: Any) -> bool:
-    """Whether a field is written down: where a file lies decides nothing, and a quiet one at its default says nothing."""
+    """Whether a field is written down: not where a file lies, nor a quiet one at its default."""
     silent = field.metadata.get("quiet") and getattr(value, field.name) == field.default
     return bool(field.metadata.get("described", True)) and not silent
 
