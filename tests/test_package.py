@@ -141,8 +141,8 @@ def test_no_module_imports_itself_by_a_detour():
         pytest.fail(" -> ".join(error.args[1]))
 
 
-GENERAL = {"MENU", "Defence", "Law", "Loss", "Stage", "Terms", "hooks_of"}
-"""What everybody may know of defences: their base, their facts and the menu."""
+GENERAL = {"MENU", "Defence", "Law", "Loss", "Promises", "Stage", "Terms", "harm", "hooks_of"}
+"""What everybody may know of defences: their base, their facts, how they meet and the menu."""
 
 
 def test_nobody_outside_the_defences_and_the_papers_knows_a_single_defence():

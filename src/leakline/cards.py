@@ -201,14 +201,7 @@ def formal_card(title: str, federation: Federation, delta: float, facts: Sequenc
         else ""
     )
     assumed = (ASSUMED_SUM,) if federation.cohort.secure_aggregation == "assumed" else ()
-    wished = ((defence, defence.wish) for defence in federation.stack.defences)
-    computed = tuple(
-        f"{type(defence).__name__}: noise multiplier {defence.loudness:g}, computed for the epsilon = {wish.epsilon:g} "
-        f"at delta = {wish.delta:g} that is asked for"
-        for defence, wish in wished
-        if wish is not None
-    )
-    return Card(title, promises, stamp, assumed=assumed, computed=computed)
+    return Card(title, promises, stamp, assumed=assumed, computed=federation.stack.computed)
 
 
 def violations(card: Card) -> tuple[str, ...]:

@@ -20,9 +20,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from leakline.bench.training import Plan
-from leakline.defences import Defence, Law, Loss, Stage, Terms
-from leakline.defences.base import Promises
-from leakline.defences.harm import harm
+from leakline.defences import Defence, Law, Loss, Promises, Stage, Terms, harm
 from leakline.errors import StackError
 from leakline.mechanisms.treatment import Treatment
 from leakline.messages import Memory, Order, Receipt, Turn, Update
@@ -175,6 +173,16 @@ class Stack:
     def wishful(self) -> Stack:
         """The defences that are asked for an epsilon and whose noise has not been computed."""
         return Stack(tuple(d for d in self.defences if d.wish is not None and not d.wish.granted))
+
+    @property
+    def computed(self) -> tuple[str, ...]:
+        """The noise that was computed for what is asked for, in words."""
+        wished = [(defence, wish) for defence in self.defences if (wish := defence.wish) is not None]
+        return tuple(
+            f"{type(defence).__name__}: noise multiplier {defence.loudness:g}, computed for the epsilon = "
+            f"{wish.epsilon:g} at delta = {wish.delta:g} that is asked for"
+            for defence, wish in wished
+        )
 
     def granted(self, terms: Callable[[tuple[Defence, ...]], Terms]) -> Stack:
         """The stack with noise enough for every epsilon that is asked for; ``terms``: the federation around a stack.

@@ -1,12 +1,13 @@
 """The defences: one object per promise, and the menu that a study file names them by."""
 
 from leakline.defences.adaptive_clip import AdaptiveClip
-from leakline.defences.base import Defence, Law, Loss, Stage, Terms, Wish, hooks_of
+from leakline.defences.base import Defence, Law, Loss, Promises, Stage, Terms, Wish, hooks_of
 from leakline.defences.delayed_rmsprop import DelayedRmsProp
 from leakline.defences.dp_sgd import DpSgd
 from leakline.defences.gaussian_noise import GaussianNoise
 from leakline.defences.gaussian_release import GaussianRelease
 from leakline.defences.global_dp import GlobalDP
+from leakline.defences.harm import harm
 from leakline.defences.hide_layers import HideLayers
 from leakline.defences.intermediaries import Intermediaries
 from leakline.defences.ldp_sgd import LdpSgd
@@ -36,9 +37,11 @@ __all__ = [
     "Noised",
     "PercentileGaussian",
     "PinnedModel",
+    "Promises",
     "Stage",
     "Terms",
     "Wish",
+    "harm",
     "hooks_of",
 ]
 
