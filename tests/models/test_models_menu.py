@@ -143,6 +143,22 @@ def test_resnet_has_eighteen_layers_and_stays_in_scale(norm):
     assert has_batchnorm(network) == (norm == "batch")
 
 
+def test_resnet_with_its_own_stem_has_the_layers_of_resnet_18():
+    pytest.importorskip("monai")
+    own = resolve("resnet", {"width": 64, "norm": "batch", "stem": "7x7"}).build((1, 64, 64), 2)
+    theirs = MENU["resnet-18"]().build((1, 64, 64), 2)
+    for made in (own, theirs):
+        made.eval()
+    shapes = [sorted(tuple(p.shape) for p in made.parameters()) for made in (own, theirs)]
+    assert shapes[0] == shapes[1]
+    seen = []
+    for made, last in ((own, "stage4_block2"), (theirs, "layer4")):
+        with torch.no_grad():
+            made.get_submodule(last).register_forward_hook(lambda _, args, out: seen.append(out.shape))
+            made(torch.zeros(1, 1, 64, 64))
+    assert seen[0] == seen[1]
+
+
 def test_resnet_stem_stride_shrinks_the_work():
     shapes = {}
     for stride in (1, 2):
@@ -195,6 +211,7 @@ def test_task_and_model_must_agree():
         ("small-cnn", {"activation": "rellu"}, "rellu"),
         ("small-cnn", {"channels": [8, 0]}, r"\(8, 0\)"),
         ("resnet", {"stem_stride": 3}, "3"),
+        ("resnet", {"stem": "7x7", "stem_stride": 2}, "its own stride"),
         ("paper-000-cnn", {"dropout": 1.0}, "1.0"),
         ("unet", {"width": 12}, "12"),
         ("motion-cnn", {"hidden": [4]}, r"\(4,\)"),

@@ -70,6 +70,22 @@ def learnt(
     return Shares(on_simplex(guess), _rank(errors, miss), rule[0])
 
 
+def drawn(
+    labels: np.ndarray, rows: np.ndarray, examples: int, classes: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Shares drawn evenly from all there are, and so many of the ``rows``: each once before any comes twice.
+
+    ``labels`` are those of all public examples; a class that none of the rows has is taken from all of them.
+    """
+    counts = counts_of(rng.dirichlet(np.ones(classes)), examples)
+    chosen = []
+    for c in np.flatnonzero(counts):
+        mine = rows[labels[rows] == c] if (labels[rows] == c).any() else np.flatnonzero(labels == c)
+        repeats = [rng.permutation(mine) for _ in range(-(-int(counts[c]) // len(mine)))]
+        chosen.append(np.concatenate(repeats)[: counts[c]])
+    return counts / examples, np.concatenate(chosen)
+
+
 def _gram(rows: np.ndarray) -> np.ndarray:
     """Inner products of rows around the mean of all but the last, which is the client asked for, in their own scale."""
     away = rows - rows[:-1].mean(0)

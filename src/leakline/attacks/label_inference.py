@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from leakline.attacks.base import Attack, Challenge, Effort, Lab
-from leakline.attacks.class_shares import FOLDS, Shares, counts_of, learnt
+from leakline.attacks.class_shares import FOLDS, Shares, counts_of, drawn, learnt
 from leakline.bench.training import Plan
 from leakline.data.base import Client, Data
 from leakline.errors import StudyError
@@ -220,11 +220,13 @@ class _Simulations:
         rng = self.lab.stream(f"label-inference/{self.attack.seed}/{examples}").numpy()
         order = rng.permutation(len(self.public))
         folds = np.arange(worlds) % FOLDS
-        drawn = [_drawn(self.public, order[fold::FOLDS], examples, len(federation.task.classes), rng) for fold in folds]
+        labels, classes = self.public.labels(), len(federation.task.classes)
+        made = [drawn(labels, order[fold::FOLDS], examples, classes, rng) for fold in folds]
         wanted, updates = _last_layer(federation), list[Weights]()
         for at in range(0, worlds, TOGETHER):
             clients = tuple(
-                Client(f"simulated-{at + i}", data) for i, (_, data) in enumerate(drawn[at : at + TOGETHER])
+                Client(f"simulated-{at + i}", self.public.take(rows))
+                for i, (_, rows) in enumerate(made[at : at + TOGETHER])
             )
             world = replace(federation, task=replace(federation.task, clients=clients), plan=plan, batches=())
             answers = self.lab.probe(sent, self.probes, federation=world, memories={})
@@ -233,23 +235,7 @@ class _Simulations:
                 parts = tuple(u for u in answers if u.client == client.name)
                 updates.append(_joined(parts, parts[0].delta.only(lambda name: name in wanted)))
             self.lab.says(f"label-inference: {len(updates)} of {worlds} clients of {examples} examples simulated")
-        return Simulated(np.stack([shares for shares, _ in drawn]), folds, tuple(updates))
-
-
-def _drawn(
-    public: Data, rows: np.ndarray, examples: int, classes: int, rng: np.random.Generator
-) -> tuple[np.ndarray, Data]:
-    """Shares drawn evenly from all there are, and so many of the public rows: each once before any comes twice.
-
-    A class that none of the rows has is taken from all public examples.
-    """
-    counts = counts_of(rng.dirichlet(np.ones(classes)), examples)
-    labels, chosen = public.labels()[rows], []
-    for c in np.flatnonzero(counts):
-        mine = rows[labels == c] if (labels == c).any() else np.flatnonzero(public.labels() == c)
-        repeats = [rng.permutation(mine) for _ in range(-(-int(counts[c]) // len(mine)))]
-        chosen.append(np.concatenate(repeats)[: counts[c]])
-    return counts / examples, public.take(np.concatenate(chosen))
+        return Simulated(np.stack([shares for shares, _ in made]), folds, tuple(updates))
 
 
 def _joined(parts: Sequence[Update], like: Weights) -> Weights:

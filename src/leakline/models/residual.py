@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +23,7 @@ from leakline.models.base import (
 )
 
 _BLOCKS = 8
+Stem = Literal["3x3", "7x7"]
 
 
 class Block(nn.Module):
@@ -51,9 +53,10 @@ class Block(nn.Module):
 class ResNet:
     """An own small residual network: 18 layers (He et al. 2016), any width, swappable norm.
 
-    A 3x3 stem, four stages of two blocks with ``width`` times 1, 2, 4, 8 channels, the mean over pixels,
-    one dense layer. Departs from ResNet-18 in the stem (3x3 and no max pool instead of 7x7 and a pool), so
-    that small images keep their pixels. ``norm="none"`` divides the last convolution of each branch by the
+    A stem, four stages of two blocks with ``width`` times 1, 2, 4, 8 channels, the mean over pixels, one dense
+    layer. ``stem="3x3"`` departs from ResNet-18 (no max pool, a stride of choice), so that small images keep
+    their pixels; ``stem="7x7"`` is its own (stride 2, then a 3x3 max pool of stride 2), and with ``width=64``
+    and ``norm="batch"`` the network is ResNet-18. ``norm="none"`` divides the last convolution of each branch by the
     square root of the number of blocks at the start, since nothing else keeps the activations from growing
     with depth.
     """
@@ -62,21 +65,28 @@ class ResNet:
     norm: Norm = "group"
     stem_stride: int = 1
     activation: Activation = "relu"
+    stem: Stem = "3x3"
 
     def __post_init__(self) -> None:
         positive("width", self.width)
         one_of("norm", self.norm, Norm)
         one_of("activation", self.activation, Activation)
+        one_of("stem", self.stem, Stem)
         if self.stem_stride not in (1, 2, 4):
             raise ValueError(f"stem_stride must be 1, 2 or 4; got {self.stem_stride}")
+        if self.stem == "7x7" and self.stem_stride != 1:
+            raise ValueError(f"the 7x7 stem has its own stride of 2; stem_stride is the 3x3 one's: {self.stem_stride}")
 
     def build(self, shape: Shape, classes: int, kind: Kind = "classification") -> nn.Module:
-        """The network for images of at least 8x8."""
+        """The network for images of at least 8x8, or 32x32 with the 7x7 stem."""
         needs("resnet", "classification", kind)
-        channels, _, _ = image("resnet", shape, minimum=8)
-        stem = nn.Conv2d(channels, self.width, 3, self.stem_stride, 1, bias=self.norm == "none")
+        wide = self.stem == "7x7"
+        channels, _, _ = image("resnet", shape, minimum=32 if wide else 8)
+        side, stride = (7, 2) if wide else (3, self.stem_stride)
+        stem = nn.Conv2d(channels, self.width, side, stride, side // 2, bias=self.norm == "none")
+        shrunk = [nn.MaxPool2d(3, 2, 1)] if wide else []
         layers: OrderedDict[str, nn.Module] = OrderedDict(
-            stem=nn.Sequential(stem, *norm(self.norm, self.width), activation(self.activation))
+            stem=nn.Sequential(stem, *norm(self.norm, self.width), activation(self.activation), *shrunk)
         )
         before = self.width
         for stage in range(4):

@@ -207,6 +207,8 @@ def test_bn_only_without_statistics_keeps_its_class_loss_and_dlg_nothing_to_do_w
     assert GradientInversion(variant="bn-only", statistics="none").method.terms.label > 0
     assert VARIANTS["dlg"].terms.statistics == 0
     assert GradientInversion(iterations=7, restarts=3).method.search.restarts == 3
+    assert (GradientInversion(restarts=1).effort(None).given, GradientInversion().effort(None).given) == (1000, 3000)
+    assert GradientInversion(iterations=600, restarts=2).effort(None).needed == 3000
 
 
 def test_rdlv_of_the_prior_itself_is_zero_and_a_perfect_guess_is_above_its_null():

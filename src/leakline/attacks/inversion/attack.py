@@ -259,8 +259,9 @@ class GradientInversion(Attack):
         return each * len(self.rounds) * federation.plan.epochs * searched
 
     def effort(self, federation: Federation) -> Effort:
-        """Iterations of each restart; the variant's own are those that its published figures were made with."""
-        return Effort(self.method.search.iterations, VARIANTS[self.variant].search.iterations, "iterations")
+        """Iterations over all restarts; the variant's own are those that its published figures were made with."""
+        given, usual = self.method.search, VARIANTS[self.variant].search
+        return Effort(given.iterations * given.restarts, usual.iterations * usual.restarts, "iterations")
 
     def _targets(self, federation: Federation) -> tuple[str, ...]:
         names = self.clients or tuple(federation.clients)

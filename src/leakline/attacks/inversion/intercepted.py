@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -13,7 +14,7 @@ from leakline.attacks.inversion.belief import Belief
 from leakline.attacks.inversion.canvas import Canvas
 from leakline.attacks.inversion.crossing import Crossing, noise_of
 from leakline.attacks.inversion.exposed import exposed, read_factor
-from leakline.attacks.inversion.labels import candidates, class_means, ranked_counts
+from leakline.attacks.inversion.labels import batch_mean, candidates, class_means, ranked_counts
 from leakline.attacks.inversion.objective import Evidence, Terms
 from leakline.attacks.inversion.problem import Problem
 from leakline.attacks.inversion.simulate import Recipe, simulate
@@ -141,7 +142,8 @@ def problem_of(
     found = []
     if labels == "restored":
         shown = prior.expand(1, channels, *prior.shape[2:])
-        found = _labels(plain, seen, shown, gradient, parameters, recipe, crossing, public, deals)
+        moments = observed if statistics == "client" and not seen.treatment.clips else {}
+        found = _labels(plain, seen, shown, gradient, parameters, recipe, crossing, public, deals, moments)
     classes = _classes(seen.bench.model)
     return Problem(
         Twin(seen.bench.model, watch=inputs), seen.bench.loss, parameters, recipe,
@@ -184,8 +186,12 @@ def _labels(
     crossing: Crossing,
     public: Data | None,
     most: int,
+    observed: Mapping[str, tuple[Tensor, Tensor]],
 ) -> list[Tensor]:
-    """Labels from the last layer's bias where it crossed the wire, likeliest first; none: they must be searched for."""
+    """Labels from the last layer's bias where it crossed the wire, likeliest first; none: they must be searched for.
+
+    ``observed``: the batch's moments in normalisation layers, where they are to be trusted.
+    """
     bias = gradient.get(f"{_head(seen.bench.model)}.bias")
     if bias is None:
         return []
@@ -195,7 +201,11 @@ def _labels(
     _put(twin, parameters)
     shown = prior.expand(max(2, seen.examples), *prior.shape[1:])
     spread = 0.0
-    if public is not None:
+    exact = None if public is None else batch_mean(twin, public, classes, size, prior.shape[1], observed)
+    if exact is not None:
+        means = torch.as_tensor(exact.shares).float().expand(classes, classes)
+        spread = exact.reach * seen.examples**0.5
+    elif public is not None:
         means, spread = class_means(twin, public, classes, size, prior.shape[1])
     else:
         with torch.no_grad():

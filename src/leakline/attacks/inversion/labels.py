@@ -9,6 +9,10 @@ so every way to have N labels predicts a g_b of its own, and the nearest are can
 sent through the network as the client sends its own (in training mode, in batches of its size). On random weights all
 Q_c are alike; on trained ones they are not, and a Q that is the same for all classes counts labels wrongly.
 
+Where the batch's own moments in BatchNorm layers are known, they say more. The mean prediction p of this very batch
+gives the shares without any class means, s = p - g_b, and the last layers' moments say what p was: what they say is
+learnt from batches of public images (`batch_mean`). A network's trained head shows each image's class in them.
+
 Which labels met in which step is not in the sum of the steps. There are few ways to deal them out, and a wrong one
 leaves an objective that cannot fall: candidates are tried, and the one that gets furthest is kept.
 """
@@ -16,19 +20,28 @@ leaves an objective that cannot fall: candidates are tried, and the one that get
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations_with_replacement, product
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from leakline.attacks.class_shares import FOLDS, Shares, drawn, learnt
+from leakline.attacks.inversion.twin import Twin
 from leakline.data.base import Data
 
 MOST_COUNTS = 20_000
 """So many ways to have N labels are looked at one by one; beyond, those around the solution of the equations."""
 NEXT = 5
 """So many counts are candidates at most."""
+LAST = 2
+"""Of so many normalisation layers, the last ones, moments tell a batch's mean prediction."""
+BATCHES, SHOWN = 150, 2400
+"""So many public batches teach what moments say of predictions, of so many images in all at most."""
+FEWEST = 24
+"""With fewer batches nothing is learnt."""
 
 
 def class_means(network: nn.Module, public: Data, classes: int, size: int, channels: int) -> tuple[Tensor, float]:
@@ -46,6 +59,41 @@ def class_means(network: nn.Module, public: Data, classes: int, size: int, chann
     count = member.sum(0)[:, None]
     means = torch.where(count > 0, member.T @ shown / count.clamp_min(1), shown.mean(0))
     return means, float((shown - means[y]).square().sum(1).mean().sqrt())
+
+
+def batch_mean(
+    twin: Twin, public: Data, classes: int, size: int, channels: int, observed: Mapping[str, tuple[Tensor, Tensor]]
+) -> Shares | None:
+    """The mean prediction of a batch of ``size`` whose moments in normalisation layers were ``observed``.
+
+    Ridge regression on public batches with class shares drawn at random (`class_shares.learnt`: its reach is the error
+    that one more batch exceeds in 5 of 100 cases). It is linear or nearly so, so that means over several steps' moments
+    give the mean over steps. None where moments or public images are too few.
+    """
+    count = min(BATCHES, SHOWN // size)
+    if size < 2 or count < FEWEST or len(public) < FOLDS * size:
+        return None
+    rng = np.random.default_rng(0)
+    order, folds, labels = rng.permutation(len(public)), np.arange(count) % FOLDS, public.labels()
+    shown, rows = [], []
+    for fold in folds:
+        _, mine = drawn(labels, order[fold::FOLDS], size, classes, rng)
+        with torch.no_grad():
+            shown.append(_predictions(twin, public.inputs(torch.as_tensor(mine)), channels).mean(0).double().numpy())
+        names = [name for name in twin.seen.moments if name in observed][-LAST:]
+        if not names:
+            return None
+        moments = [twin.seen.moments[name] for name in names]
+        rows.append(_moments([(mean, biased * n / max(n - 1, 1)) for mean, biased, n in moments]))
+    asked, made = _moments([observed[name] for name in names]), np.stack(rows)
+    spread = made.std(0) + 1e-3 * made.std() + 1e-12
+    return learnt({"moments": made / spread}, np.stack(shown), folds, {"moments": asked / spread}, 0.05)
+
+
+def _moments(pairs: Sequence[tuple[Tensor, Tensor]]) -> np.ndarray:
+    """Means and standard deviations of all channels in one row."""
+    flat = [part for mean, variance in pairs for part in (mean, variance.clamp_min(0).sqrt())]
+    return torch.cat(flat).double().numpy()
 
 
 def _predictions(network: nn.Module, x: Tensor, channels: int) -> Tensor:
