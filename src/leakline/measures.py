@@ -94,6 +94,14 @@ MEASURES: dict[str, Measure] = {
         _leak("tpr", "Share of the yeses that are found while few of the noes are called yes (at the rate fpr).",
               quoted=3),
         _leak("right", "Share of the attack's answers that are right; chance is always guessing the commoner."),
+        _leak("patients-right", "How often a patient's taking part was told right, mean over patients and federations.",
+              chance=0.5, quoted=4),
+        _leak("patients-exposed", "Share of patients who can be told apart at 95 %, a level that holds for all of them "
+              "at once.", quoted=5),
+        _leak("patients-at-risk", "Share of patients who were told right at least as often as the stated risk; chance "
+              "is how many luck alone would put there.", quoted=6),
+        _leak("worst-patient", "How often the patient who is worst off was told right; the low end holds for all "
+              "patients at once.", quoted=7),
         _leak("found-out", "How often one person's trait was guessed right, over repeats."),
         _leak("shares-right", "Share of a client's examples that the guessed class shares put into the right class; "
               "1 is exact, chance is what the public shares say.", quoted=1),

@@ -14,12 +14,15 @@ from torch import nn
 
 import tiny
 from leakline.attacks import MENU, RecordMembership, UserMembership
+from leakline.attacks.tables import Look, history
 from leakline.bench.training import Plan
 from leakline.data.base import Client, Data
 from leakline.defences import FedPer, GaussianRelease
 from leakline.errors import StudyError
-from leakline.leakage.likelihood import confidence, lira_offline, lira_online, logit, rmia
+from leakline.federation import federate, keep_all
+from leakline.leakage.likelihood import confidence, difference, lira_offline, lira_online, logit, rmia
 from leakline.privacy import Seat
+from leakline.settings import Cohort
 from leakline.study.lab import Lab, examine
 from leakline.study.store import Store
 from leakline.study.train import train_run
@@ -52,64 +55,147 @@ def value(readings, measure):
     return next(r for r in readings if r.label == measure)
 
 
-def test_lira_beats_the_loss_threshold_on_an_overfitted_model(tmp_path):
-    lab = overfitted(tmp_path)
-    found = examine(RecordMembership(records=120, shadows=12), lab)
-    loss, online, offline, ratio = (
-        value(found, f"auc ({n})").value for n in ("loss", "lira-online", "lira-offline", "rmia")
-    )
+def watched(tmp_path, **changes) -> Lab:
+    """The same, with all updates kept."""
+    lab = overfitted(tmp_path, **changes)
+    return lab.variant(lab.federation, keep=keep_all)
+
+
+def test_every_seat_sees_more_than_the_one_before_it(tmp_path):
+    """Fixed seeds: about 0.8 for the last model, 0.98 for the server; the toy remembers its records."""
+    lab = watched(tmp_path)
+    found = {on: examine(RecordMembership(120, 12, on), lab) for on in ("model", "updates")}
+    loss = value(found["model"], "auc (loss)").value
     assert loss > 0.55
-    assert online > loss + 0.03
-    assert offline > loss
-    assert ratio > 0.5
-    assert value(found, "tpr at fpr=0.01 (lira-online)").chance == 0.01
+    for rule in ("learnt", "difference", "lira-online", "rmia"):
+        assert value(found["model"], f"auc ({rule})").value > loss + 0.03, rule
+    server = {rule: value(found["updates"], f"auc ({rule})").value for rule in ("learnt", "fedmia", "lira-online")}
+    assert server["learnt"] > server["lira-online"] + 0.1
+    assert server["fedmia"] > loss + 0.1
+    assert value(found["updates"], "tpr at fpr=0.01 (learnt)").value > value(
+        found["model"], "tpr at fpr=0.01 (learnt)").value  # fmt: skip
+    exposed = [value(found[on], "patients-exposed per patient").value for on in ("model", "updates")]
+    assert exposed[1] > 0.2 > exposed[0]
+    assert not any(r.label == "auc (fedmia)" for r in found["model"])  # it needs updates
 
 
-def test_shadow_federations_are_stored_and_used_again(tmp_path):
+def test_shadow_federations_are_trained_once_for_all_seats(tmp_path):
     lab = overfitted(tmp_path, rounds=1, plan=Plan(1, 10, 0.1))
-    attack = RecordMembership(records=24, shadows=4)
-    first = examine(attack, lab)
-    runs = {p: (p / "end.json").stat().st_mtime_ns for p in (tmp_path / "runs").iterdir()}
-    assert len(runs) == 5
-    assert examine(attack, lab) == first
-    assert {p: (p / "end.json").stat().st_mtime_ns for p in (tmp_path / "runs").iterdir()} == runs
+    lab = lab.variant(lab.federation, keep=keep_all)
+    first = examine(RecordMembership(24, 4), lab)
+    tables = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("watched/*")}
+    assert len(tables) == 4
+    assert examine(RecordMembership(24, 4), lab) == first
+    examine(RecordMembership(24, 4, "updates"), lab)
+    assert {p: p.stat().st_mtime_ns for p in tmp_path.rglob("watched/*")} == tables
+    assert len(list((tmp_path / "runs").iterdir())) == 1  # of the shadows nothing else is kept
+    next(iter(tables)).write_bytes(b"damaged")
+    assert examine(RecordMembership(24, 4), lab) == first
 
 
-def test_shadow_worlds_hold_every_record_in_exactly_half_of_them_and_keep_sizes(tmp_path):
-    lab = overfitted(tmp_path, rounds=1, plan=Plan(1, 10, 0.1))
-    (challenge,) = RecordMembership(records=24, shadows=4).challenges(lab)
-    assert (challenge.hints.taken.sum(0) == 2).all()
-    assert challenge.secret.member.sum() == 12
-    assert len(challenge.hints.shadows) == 4
-    assert len(challenge.hints.records) == 24
-    # The attacker's population was trained on by nobody and holds no record in question.
-    asked = {bytes(row.numpy()) for row in challenge.hints.records.x}
-    others = {bytes(row.numpy()) for row in challenge.hints.population.x}
-    trained = {bytes(row.numpy()) for c in lab.federation.task.clients for row in c.train.x}
-    assert not asked & others
-    assert not trained & others
+def test_workers_do_not_change_what_shadows_say(tmp_path):
+    lab = overfitted(tmp_path / "one", rounds=1, plan=Plan(1, 10, 0.1))
+    two = replace(overfitted(tmp_path / "two", rounds=1, plan=Plan(1, 10, 0.1)), workers=2)
+    assert examine(RecordMembership(24, 4), lab) == examine(RecordMembership(24, 4), two)
 
 
-def test_updates_tell_more_about_records_than_the_model_does(tmp_path):
-    lab = overfitted(tmp_path, clients=4, train=20)
-    settings = {"records": 80, "shadows": 4, "scores": ("loss",)}
-    model, update = (
-        value(examine(RecordMembership(on=on, **settings), lab), "auc (loss)").value for on in ("model", "update")
+def test_a_table_holds_the_losses_of_the_models_that_were_sent(tmp_path):
+    lab = watched(tmp_path, rounds=2, plan=Plan(1, 10, 0.1))
+    clients = lab.federation.task.clients
+    look = Look(tuple(c.name for c in clients), tuple(c.train for c in clients), (0, 1), 2)
+    past = [(i, lab.kept(i)) for i in (0, 1)]
+    table = look(lab.federation, history(past, lab.final_weights()))
+    bench, data = lab.federation.bench(), clients[1].train
+    rows = slice(len(clients[0].train), len(clients[0].train) + len(data))
+
+    def odds(weights):
+        p = torch.softmax(bench.outputs(weights, data), 1)[torch.arange(len(data)), data.y].double()
+        return torch.logit(p).numpy()
+
+    sent, updates = lab.kept(1)
+    own = {u.client: odds(sent + u.delta) for u in updates}
+    np.testing.assert_allclose(table["models"][1][rows], odds(sent), atol=1e-4)
+    np.testing.assert_allclose(table["models"][2][rows], odds(lab.final_weights()), atol=1e-4)
+    np.testing.assert_allclose(table["own"][1][rows], own["user-1"], atol=1e-4)
+    np.testing.assert_allclose(table["others"][1][rows], (own["user-0"] + own["user-2"]) / 2, atol=1e-4)
+    fresh = look(lab.federation, federate(lab.federation, keep=look.keep))
+    np.testing.assert_allclose(fresh["own"], table["own"], atol=1e-6)
+
+
+def test_under_secure_aggregation_the_server_sees_the_sum(tmp_path):
+    lab = watched(tmp_path, rounds=2, plan=Plan(1, 10, 0.1), cohort=Cohort(secure_aggregation="assumed"))
+    clients = lab.federation.task.clients
+    look = Look(tuple(c.name for c in clients), tuple(c.train for c in clients), (0, 1), 2)
+    table = look(lab.federation, history([(i, lab.kept(i)) for i in (0, 1)], lab.final_weights()))
+    np.testing.assert_allclose(table["own"][0], table["models"][1], atol=1e-4)  # plain averaging: the next model
+    assert np.isnan(table["others"]).all()
+    assert not any("fedmia" in r.label for r in examine(RecordMembership(24, 4, "updates"), lab))
+
+
+def test_coins_decide_for_each_patient_and_nobody_is_cut_in_two(tmp_path):
+    members = tuple(
+        replace(c, train=replace(c.train, groups=torch.arange(30) // 3), test=replace(c.test, groups=torch.arange(30)))
+        for c in overfitted(tmp_path, rounds=1, plan=Plan(1, 10, 0.1)).federation.task.clients
     )
-    assert update > model
+    fed = overfitted(tmp_path / "groups", rounds=1, plan=Plan(1, 10, 0.1)).federation
+    fed = replace(fed, task=replace(fed.task, clients=members, group="patient"))
+    store = Store(tmp_path / "store")
+    lab = Lab(fed, store, train_run(store, fed, workers=1), 1)
+    asked = RecordMembership(72)._asked(fed)
+    assert asked.known
+    assert asked.patients == 3 * (4 + 12)
+    coins = np.random.default_rng(0).random((6, asked.patients)) < 0.5
+    for row, world in zip(coins, asked.worlds(fed, coins, 1), strict=True):
+        for client, name in zip(world.task.clients, asked.owners, strict=True):
+            mine = asked.owner == name
+            held = {bytes(x.numpy()) for x in client.train.x}
+            for record, there in zip(asked.records[asked.owners.index(name)].x, row[asked.patient[mine]], strict=True):
+                assert (bytes(record.numpy()) in held) == there
+            # One patient and whoever was not asked about always take part.
+            assert len(client.train) >= 3
+    found = examine(RecordMembership(72, 8), lab)
+    assert value(found, "patients-right per patient").about["patients"] == 48
+    assert value(found, "patients-right per patient").about["known"] == 1
 
 
 def test_noise_that_swamps_the_model_hides_records(tmp_path):
-    """The 95 % interval over three clients is loose; the seed is fixed and noise is 1000 times the signal."""
-    lab = overfitted(tmp_path, defences=(GaussianRelease(100.0, 1.0),), plan=Plan(1, 10, 0.1), rounds=1)
-    found = value(examine(RecordMembership(records=120, shadows=4), lab), "auc (lira-online)")
-    assert abs(found.value - 0.5) < 0.15
+    """Membership is random to the attacker: AUC within 0.15 of one half (3 sd), nobody exposed (1 in 20 or fewer)."""
+    lab = watched(tmp_path, defences=(GaussianRelease(100.0, 1.0),), plan=Plan(1, 10, 0.1), rounds=1)
+    found = examine(RecordMembership(records=120, shadows=12, on="updates"), lab)
+    assert abs(value(found, "auc (learnt)").value - 0.5) < 0.15
+    assert value(found, "patients-exposed per patient").value == 0
+
+
+@pytest.mark.slow
+def test_layers_that_stay_at_home_are_stood_in_for(tmp_path):
+    lab = watched(tmp_path, defences=(FedPer(last=1),))
+    found = examine(RecordMembership(120, 8, "updates"), lab)
+    assert value(found, "auc (learnt)").value > 0.7
+
+
+@pytest.mark.slow
+def test_masks_are_attacked_by_the_loss_of_each_image(tmp_path):
+    """Masks that are noise: to mark them right is to remember them."""
+    rng = np.random.default_rng(0)
+
+    def noise(n):
+        x, y = rng.normal(0, 1, (n, 1, 4, 4)), rng.random((n, 1, 4, 4)) < 0.5
+        return Data(torch.tensor(x, dtype=torch.float32), torch.tensor(y.astype(np.uint8)))
+
+    members = tuple(Client(f"user-{i}", noise(20), noise(20)) for i in range(3))
+    task = replace(tiny.task(), clients=members, test=None, validation=None, kind="segmentation")
+    model = lambda: nn.Sequential(nn.Conv2d(1, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 1, 3, padding=1))  # noqa: E731
+    lab = watched(tmp_path, task=task, model=model, plan=Plan(20, 5, 0.01, "adam"), rounds=2)
+    found = examine(RecordMembership(120, 6, "updates"), lab)
+    assert value(found, "auc (learnt)").value > 0.7
 
 
 def test_what_cannot_be_asked_is_refused_before_training(tmp_path):
     fed = overfitted(tmp_path, rounds=1, plan=Plan(1, 10, 0.1)).federation
-    with pytest.raises(StudyError, match="whole model"):
-        RecordMembership().check(replace(fed, defences=(FedPer(last=1),)))
+    with pytest.raises(StudyError, match="gives no probabilities"):
+        RecordMembership(24).check(fed.but(loss="torch.nn.functional:mse_loss"))
+    with pytest.raises(StudyError, match="layers in their place cannot be learnt"):
+        RecordMembership(180).check(replace(fed, defences=(FedPer(last=1),)))
     with pytest.raises(StudyError, match="lower records"):
         RecordMembership(records=400).check(fed)
     bare = replace(fed, task=replace(fed.task, clients=tuple(replace(c, test=None) for c in fed.task.clients)))
@@ -119,25 +205,30 @@ def test_what_cannot_be_asked_is_refused_before_training(tmp_path):
         UserMembership(folds=1 + 1).check(tiny.federation(task=tiny.task((9,) * 4)))
     with pytest.raises(StudyError, match="fewer than 5 folds"):
         UserMembership().check(fed)
-    with pytest.raises(ValueError, match="even"):
-        RecordMembership(shadows=5)
+    with pytest.raises(ValueError, match="at least 4"):
+        RecordMembership(shadows=3)
+    said = " ".join(RecordMembership(120, shadows=8).remarks(fed))
+    assert "each counts as a patient of its own" in said
+    assert "set shadows to 12 or more" in said
+    assert len(RecordMembership(120, shadows=12).remarks(fed)) == 1
+    with pytest.raises(StudyError, match="not kept"):
+        examine(RecordMembership(24, 4, "updates"), overfitted(tmp_path, rounds=1, plan=Plan(1, 10, 0.1)))
 
 
 # --- the mathematics ----------------------------------------------------------------------------------------------
 
 
-def test_lira_online_is_the_ratio_of_two_normal_densities():
+def test_lira_online_is_the_ratio_of_two_normal_densities_of_one_spread():
     rng = np.random.default_rng(0)
     shadows, taken = rng.normal(0, 1, (40, 6)), np.arange(40)[:, None] % 2 == np.zeros(6)
     shadows[taken] += 2
     q, p = 1 / (1 + np.exp(-rng.normal(1, 1, 6))), 1 / (1 + np.exp(-shadows))
-
-    def density(mask):
-        rows = [shadows[mask[:, i], i] for i in range(6)]
-        sd = np.sqrt(sum(((r - r.mean()) ** 2).sum() for r in rows) / (sum(len(r) for r in rows) - 6))
-        return norm.logpdf(logit(q), [r.mean() for r in rows], sd)
-
-    np.testing.assert_allclose(lira_online(q, p, taken), density(taken) - density(~taken), rtol=1e-3)
+    parts = [[shadows[mask[:, i], i] for i in range(6)] for mask in (taken, ~taken)]
+    sd = np.sqrt(sum(((r - r.mean()) ** 2).sum() for rows in parts for r in rows) / (40 * 6 - 12))
+    inside, outside = (norm.logpdf(logit(q), [r.mean() for r in rows], sd) for rows in parts)
+    np.testing.assert_allclose(lira_online(q, p, taken), inside - outside, rtol=1e-3)
+    middle = [(a.mean() + b.mean()) / 2 for a, b in zip(*parts, strict=True)]
+    np.testing.assert_allclose(difference(q, p, taken), logit(q) - middle, rtol=1e-6)
 
 
 def test_lira_offline_does_not_look_at_models_that_have_the_record():
@@ -148,13 +239,19 @@ def test_lira_offline_does_not_look_at_models_that_have_the_record():
     np.testing.assert_array_equal(lira_offline(q, p, taken), lira_offline(q, changed, taken))
 
 
-def test_rmia_counts_the_population_beaten_by_the_ratio():
-    taken = np.array([[True], [False]])
-    p = np.array([[0.8], [0.4]])  # reference 0.6
-    population, q_population = np.array([[0.5, 0.5, 0.5]] * 2), np.array([0.25, 0.5, 1.0])  # ratios 0.5, 1, 2
-    for q, beaten in ((0.3, 0), (0.61, 1), (1.0, 1)):  # own ratio 0.5, 1.02, 1.67
-        assert rmia([q], p, taken, q_population, population)[0] == pytest.approx(beaten / 3)
-    assert rmia([0.61], p, taken, q_population, population, gamma=1.0)[0] == pytest.approx(2 / 3)
+def test_rmia_ranks_as_the_share_of_the_population_does_and_has_no_ties():
+    """Zarifzadeh et al., Eq. 4: the share of z with ratio(x) >= gamma ratio(z)."""
+    rng = np.random.default_rng(0)
+    taken, p, q = rng.random((8, 50)) < 0.5, rng.uniform(0.05, 0.95, (8, 50)), rng.uniform(0.05, 0.95, 50)
+    ratio = q / np.array([(p[taken[:, i], i].mean() + p[~taken[:, i], i].mean()) / 2 for i in range(50)])
+    scores = rmia(q, p, taken)
+    np.testing.assert_allclose(scores, np.log(ratio), rtol=1e-6)
+    others = rng.uniform(0.2, 2, 20)
+    for gamma in (1.0, 2.0):
+        share = (ratio[:, None] >= gamma * others).mean(1)
+        order = np.argsort(scores)
+        assert (np.diff(share[order]) >= 0).all()
+        assert len(set(scores)) == 50 > len(set(share))
 
 
 @given(st.floats(0, 50))
@@ -166,8 +263,11 @@ def test_confidence_inverts_cross_entropy(loss):
     assert np.isfinite(logit(p))
 
 
-def test_a_record_that_is_always_in_is_an_error():
-    with pytest.raises(ValueError, match="on one side"):
+def test_a_record_that_is_always_in_is_compared_with_how_far_others_move():
+    p = 1 / (1 + np.exp(-np.array([[2.0, 5.0], [0.0, 5.0]])))
+    found = difference([0.5, 0.5], p, np.array([[True, True], [False, True]]))
+    np.testing.assert_allclose(found, [-1.0, -4.0], rtol=1e-6)
+    with pytest.raises(ValueError, match="on both sides"):
         lira_online([0.5], [[0.5], [0.6]], np.array([[True], [True]]))
 
 
@@ -228,11 +328,6 @@ def test_one_vocabulary_for_who_took_part():
         assert name in MENU
 
 
-def test_updates_are_seen_from_the_servers_seat_and_not_under_secure_aggregation(tmp_path):
-    federation = overfitted(tmp_path).federation
-    assert RecordMembership().seat is Seat.PUBLIC
-    assert RecordMembership(on="update").seat is Seat.SERVER
-    summed = federation.but(secure_aggregation="assumed")
-    RecordMembership(records=12).check(summed)
-    with pytest.raises(StudyError, match="nobody sees single updates"):
-        RecordMembership(records=12, on="update").check(summed)
+def test_every_seat_is_named(tmp_path):
+    seats = [RecordMembership(on=on).seat for on in ("model", "models", "updates")]
+    assert seats == [Seat.PUBLIC, Seat.CLIENT, Seat.SERVER]

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from leakline.federation import Federation, keep_none
 from leakline.measures import Measure
-from leakline.messages import Keep, Memory, Update
+from leakline.messages import Keep, Memory, Round, Update
 from leakline.privacy import Seat
 from leakline.randomness import Stream
 from leakline.readings import Reading
@@ -68,6 +68,18 @@ class Says(Protocol):
 
     def __call__(self, line: str, share: float | None = None) -> None:
         """Say it."""
+        ...
+
+
+class Look(Protocol):
+    """Writes down what is to be known of a federation while it is trained: a frozen dataclass, which is its key."""
+
+    def keep(self, index: int, client: str) -> bool:
+        """Which updates it needs to see."""
+        ...
+
+    def __call__(self, federation: Federation, rounds: Iterable[Round]) -> dict[str, np.ndarray]:
+        """Arrays by name, from the rounds as they end."""
         ...
 
 
@@ -128,6 +140,13 @@ class Lab(Protocol):
 
     def variant(self, federation: Federation, keep: Keep = keep_none) -> Lab:
         """Another federation's lab, trained if that has not been done yet; what ``keep`` asks for is kept."""
+        ...
+
+    def watched(self, federations: Sequence[Federation], look: Look) -> list[dict[str, np.ndarray]]:
+        """What ``look`` writes down of each federation, trained side by side where that has not been done yet.
+
+        Nothing else is kept of them: neither models nor updates.
+        """
         ...
 
     def media(self) -> Path:

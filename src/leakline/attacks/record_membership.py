@@ -1,235 +1,258 @@
-"""Who took part, at the level of records: loss threshold, LiRA and RMIA with shadow federations."""
+"""Was this record trained on? From each seat, with all that the seat sees, against shadow federations."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import torch
 
-from leakline.attacks.base import Attack, Challenge, Effort, Lab
+from leakline.attacks.base import Artefact, Attack, Challenge, Effort, Lab
+from leakline.attacks.learnt import On, learnt, looks_of, told_apart
+from leakline.attacks.patients import People, patient_results
+from leakline.attacks.shadow_worlds import Asked, units_of
+from leakline.attacks.tables import Look, history, looked_at
 from leakline.attacks.verdicts import leaks
-from leakline.attacks.worlds import STRIDE
-from leakline.data.base import Client, Data
 from leakline.errors import StudyError
-from leakline.federation import Federation
+from leakline.federation import Federation, keep_none
+from leakline.leakage.exposure import fewest_worlds
 from leakline.leakage.guessing import auc, over_units, tpr_at_fprs
-from leakline.leakage.likelihood import confidence, lira_offline, lira_online, rmia
+from leakline.leakage.likelihood import difference, expit, lira_offline, lira_online, rmia
+from leakline.messages import Keep
 from leakline.privacy import Seat
+from leakline.randomness import Stream
 from leakline.readings import Reading
-from leakline.views import PublicView
-from leakline.weights import Weights
+from leakline.utility import MENU as OBJECTIVES
 
-Score = Literal["loss", "lira-online", "lira-offline", "rmia"]
+Score = Literal["learnt", "difference", "lira-online", "lira-offline", "rmia", "loss", "fedmia"]
 NEEDED = 16
 """Shadow federations with which the attack was shown to find members; with fewer it may fail for want of them."""
+FEWEST_BESIDE = 8
+"""Records of a client that are not asked about, for layers in the place of those that it keeps to itself."""
+REFERENCES = 8
+"""Most other clients whose updates FedMIA compares a client's with."""
 
 
 @dataclass(frozen=True)
-class ShadowModels:
-    """What the attacker holds: the records in question, others that nobody trained on, and its shadow models.
+class Seen:
+    """What the seat sees of the federation attacked: the scores of every record under each model that it sees."""
 
-    ``taken[s, i]`` says whether shadow model s trained on record i: the attacker trained it and knows.
-    """
+    looks: np.ndarray
+    last: np.ndarray
+    others: np.ndarray
+    spread: np.ndarray
+    own: np.ndarray
 
-    records: Data
-    population: Data
-    shadows: tuple[PublicView, ...]
-    taken: np.ndarray
+
+@dataclass(frozen=True)
+class Shadows:
+    """What the attacker trained itself: the same looks at its shadow federations, who took part there, whose it is."""
+
+    looks: np.ndarray
+    last: np.ndarray
+    coins: np.ndarray
+    patient: np.ndarray
+
+
+@dataclass(frozen=True)
+class Guesses:
+    """A score for each record (higher: a member) by rule, and of each patient in each shadow whether it took part."""
+
+    scores: Mapping[str, np.ndarray]
+    present: np.ndarray
 
 
 @dataclass(frozen=True)
 class TrueMembers:
-    """Which records were trained on, and whose they are."""
+    """Which records were trained on and whose they are, and who took part in the shadows."""
 
     member: np.ndarray
     owner: tuple[str, ...]
+    coins: np.ndarray
+    people: People
 
 
 @dataclass(frozen=True)
 class RecordMembership(Attack):
-    """Was this record trained on? Loss threshold, LiRA (online, offline) and RMIA against one federation.
+    """Was this record trained on, and how often is each patient told apart? From one seat, with all that it sees.
 
-    Half of ``records`` are training records of the clients, half come from their test parts, equally many of each
-    client. ``shadows`` federations like the one attacked (clients, defences, rounds, work) are trained with other
-    seeds and stored under their hashes; in each a random half of the records in question takes part, in the next the
-    other half, so every record is in half of them and clients keep their sizes. That makes the attacker strong: it
-    knows all other data. ``on = "model"`` looks at the published model (anybody's seat); "update" at each client's
-    own model as the server sees it, the published one plus the update of one more ordinary round.
+    ``on``: "model" looks at the last published model (anybody's seat); "models" at those of all rounds (a
+    participant's); "updates" also at each client's own update of every round (the server's), or under assumed secure
+    aggregation at their sum. ``looks`` rounds are looked at, evenly spread.
 
-    Scores: loss, -loss (Yeom et al. 2018); lira-online and lira-offline (Carlini et al. 2022); rmia (Zarifzadeh et al.
-    2024, ratio 2). Intervals resample clients, since records of one client share its training.
+    About half of ``records`` are training records of the clients, half come from their test parts, equally many of
+    each client, patients whole. ``shadows`` federations like the one attacked (clients, defences, rounds, work) are
+    trained with other seeds, side by side, and what every seat sees of them is kept: attacks of the same ``records``,
+    ``shadows`` and ``looks`` share them. In each a fair coin decides for each patient whether its records take part.
+    That makes the attacker strong: it knows all other data. Where layers stay at the clients it puts layers of its own
+    in their place, learnt from what else the client holds.
+
+    Scores: learnt, boosted trees over all looks, learnt with each shadow in turn as the target; of the last model
+    alone difference, lira-online and lira-offline (Carlini et al. 2022), rmia (Zarifzadeh et al. 2024) and loss
+    (Yeom et al. 2018); with single updates fedmia (Zhu et al. 2024), without shadows: how far a record's score under
+    its own client's model lies above that under other clients', in their standard deviations, mean over rounds.
+
+    Intervals resample clients, since records of one client share its training. Patients are counted in the shadows
+    alone, where coins make it exact: see `leakline.leakage.exposure`.
     """
 
     records: int = 400
     shadows: int = NEEDED
-    on: Literal["model", "update"] = "model"
-    scores: tuple[Score, ...] = ("loss", "lira-online", "lira-offline", "rmia")
+    on: On = "model"
+    looks: int = 8
+    scores: tuple[Score, ...] = ("learnt", "difference", "lira-online", "lira-offline", "rmia", "loss", "fedmia")
+    risk: float = 0.9
 
     @property
     def seat(self) -> Seat:  # type: ignore[override]
-        """Anybody sees the model, only the server a single update."""
-        return Seat.PUBLIC if self.on == "model" else Seat.SERVER
+        """Anybody sees the last model, a participant every model, the server what clients send."""
+        return {"model": Seat.PUBLIC, "models": Seat.CLIENT, "updates": Seat.SERVER}[self.on]
 
     def __post_init__(self) -> None:
-        if self.shadows < 4 or self.shadows % 2:
-            raise ValueError(f"shadows must be even and at least 4: {self.shadows}")
-        if self.records < 4 or not self.scores:
-            raise ValueError(f"at least 4 records and a score are needed: {self.records}, {self.scores}")
+        if self.shadows < 4:
+            raise ValueError(f"shadows must be at least 4: {self.shadows}")
+        if self.records < 4 or self.looks < 1 or not self.scores:
+            raise ValueError(
+                f"at least 4 records, a look and a score are needed: {self.records}, {self.looks}, {self.scores}"
+            )
+        if not 0.5 < self.risk <= 1:
+            raise ValueError(f"risk must be above 0.5 and at most 1: {self.risk}")
 
     # the examiner's half
 
     def check(self, federation: Federation) -> None:
         """Refuse, before training, what cannot be asked of this federation."""
-        if self.on == "update" and federation.cohort.secure_aggregation == "assumed":
-            raise _wrong("under secure aggregation nobody sees single updates", 'set on = "model"')
-        if federation.wire != federation.layout:
-            raise _wrong("some layers stay at the clients: nobody sees a whole model", "attack it with user-membership")
-        if federation.objective.name != "cross-entropy":
-            raise _wrong(f"the loss {federation.objective.name!r} gives no probabilities", "use a classification task")
+        if federation.objective.name not in OBJECTIVES:
+            raise _wrong(
+                f"the loss {federation.objective.name!r} gives no probabilities", f"use one of: {', '.join(OBJECTIVES)}"
+            )
+        each = self._each(federation)
         for client in federation.task.clients:
             held = 0 if client.test is None else len(client.test)
-            if min(held - 1, len(client.train)) < self._each(federation):
+            if not held:
+                raise _wrong(f"{client.name} holds no records that it does not train on", "set client_test in [data]")
+            if len(units_of(client.train)) < 2:
                 raise _wrong(
-                    f"{client.name} has {len(client.train)} training and {held} other records; "
-                    f"{self._each(federation)} of each are asked for, and one more to compare with",
-                    "lower records, or raise client_test in [data]",
+                    f"{client.name} trains on one {federation.task.group}: nobody can be left out",
+                    "use clients with more",
                 )
+            if min(held, len(client.train)) < each:
+                raise _wrong(
+                    f"{client.name} has {len(client.train)} training and {held} other records; {each} of each are "
+                    "asked for",
+                    "lower records, or change client_test in [data]",
+                )
+        if federation.private and min(len(known) for known in self._asked(federation).always) < FEWEST_BESIDE:
+            raise _wrong(
+                "some layers stay at the clients, and the records that are not asked about are fewer than "
+                f"{FEWEST_BESIDE} at some client: layers in their place cannot be learnt",
+                "lower records",
+            )
+
+    def remarks(self, federation: Federation) -> list[str]:
+        """Warn where nobody says whose records are, and of so few shadows that no patient could be called exposed."""
+        asked = self._asked(federation)
+        found = []
+        if not asked.known:
+            found.append("membership-inference: nobody says whose records are, so each counts as a patient of its own")
+        fewest = fewest_worlds(asked.patients)
+        if self.shadows < fewest:
+            found.append(
+                f"membership-inference: with {self.shadows} shadows none of {asked.patients} patients could be called "
+                f"exposed, not even one who is always told right; set shadows to {fewest} or more"
+            )
+        return found
+
+    def wants(self, federation: Federation) -> Keep:
+        """The updates of the rounds that are looked at; of the models sent alone, with one client's update."""
+        if self.on == "model":
+            return keep_none
+        rounds = looked_at(federation.rounds, self.looks)
+        single = self.on == "models" and federation.cohort.sampling == "full"
+        first = federation.task.clients[0].name
+        return lambda index, client: index in rounds and (client == first or not single)
 
     def effort(self, federation: Federation) -> Effort:
         """Shadow federations, beside those with which it was shown to find members."""
         return Effort(self.shadows, NEEDED, "shadow federations")
 
     def trains(self, federation: Federation) -> dict[str, float]:
-        """Rounds for the shadow federations, as many as the cell's own each."""
-        return {f"shadows/{federation.strategy}/{federation.defences}": float(self.shadows * federation.rounds)}
+        """Rounds for the shadow federations, as many as the cell's own each; seats share them."""
+        about = f"{federation.strategy}/{federation.defences}/{self.records}/{self.looks}"
+        return {f"shadows/{about}": float(self.shadows * federation.rounds)}
 
     def _each(self, federation: Federation) -> int:
         return max(1, self.records // (2 * len(federation.task.clients)))
 
+    def _asked(self, federation: Federation) -> Asked:
+        rng = Stream(federation.seed, -2, "examiner", "record-membership").numpy()
+        return Asked.of(federation.task.clients, self._each(federation), rng)
+
     def challenges(self, lab: Lab) -> Iterator[Challenge]:
-        """All records at once for the published model, client by client for updates."""
-        self.check(lab.federation)
-        rng = lab.stream("record-membership").numpy()
-        drawn = {c.name: _Drawn.of(c, self._each(lab.federation), rng) for c in lab.federation.task.clients}
-        worlds = [_Seen.of(lab, self.on)]
-        taken: dict[str, list[np.ndarray]] = {name: [] for name in drawn}
+        """One question: all records of all clients."""
+        federation = lab.federation
+        self.check(federation)
+        asked = self._asked(federation)
+        coins = lab.stream("record-membership/coins").numpy().random((self.shadows, asked.patients)) < 0.5
         rounds = len(lab.cohorts())
-        for number in range(self.shadows):
-            for name, own in drawn.items():
-                half = taken[name][-1] if number % 2 else own.half(rng)
-                taken[name].append(~half if number % 2 else half)
-            clients = tuple(Client(name, own.world(taken[name][-1])) for name, own in drawn.items())
-            shadow = lab.federation.but(
-                task=replace(lab.federation.task, clients=clients, test=None), rounds=rounds,
-                seed=lab.federation.seed + STRIDE * (number + 1), evaluate="server", patience=0,
-            )  # fmt: skip
-            worlds.append(_Seen.of(lab.variant(shadow), self.on))
-        bench = lab.federation.bench()
-        loss = lab.federation.objective.per_example_loss
-        groups = [[name] for name in drawn] if self.on == "update" else [list(drawn)]
-        for names in groups:
-            views = [PublicView(seen.weights(names[0]), lambda: bench, loss) for seen in worlds]
-            records, population = (
-                _together([getattr(drawn[name], part) for name in names]) for part in ("records", "population")
-            )
-            mask = np.concatenate([np.stack(taken[name]) for name in names], axis=1)
-            member = np.concatenate([drawn[name].member for name in names])
-            owner = tuple(name for name in names for _ in drawn[name].member)
-            yield Challenge(
-                views[0], ShadowModels(records, population, tuple(views[1:]), mask), TrueMembers(member, owner)
-            )
+        look = Look(
+            asked.owners, asked.records, looked_at(rounds, self.looks),
+            beside=asked.always if federation.private else (),
+        )  # fmt: skip
+        tables = lab.watched(asked.worlds(federation, coins, rounds), look)
+        one = Look(look.owners, look.records, look.rounds, REFERENCES, look.beside)
+        past = [(index, lab.kept(index)) for index in (look.rounds if self.on != "model" else ())]
+        if any(kept is None for _, kept in past):
+            raise _wrong("what was sent in the rounds looked at was not kept", "run the study with another --out")
+        mine = one(federation, history(past, lab.final_weights()))
+        view = Seen(looks_of(mine, self.on), mine["models"][-1], mine["others"], mine["spread"], mine["own"])
+        hints = Shadows(
+            np.stack([looks_of(table, self.on) for table in tables]),
+            np.stack([table["models"][-1] for table in tables]), coins, asked.patient,
+        )  # fmt: skip
+        people = People.of(asked, federation, self.risk)
+        yield Challenge(view, hints, TrueMembers(asked.member, tuple(asked.owner), coins, people))
 
     # the attacker's half
 
-    def guess(self, view: PublicView, hints: ShadowModels) -> dict[str, np.ndarray]:
-        """A score for each record, higher for members."""
-        losses = view.losses(hints.records).double().numpy()
-        q = confidence(losses)
-        p = np.stack([confidence(shadow.losses(hints.records).numpy()) for shadow in hints.shadows])
-        found: dict[str, np.ndarray] = {"loss": -losses}
-        found["lira-online"] = lira_online(q, p, hints.taken)
-        found["lira-offline"] = lira_offline(q, p, hints.taken)
-        if "rmia" in self.scores:
-            others = np.stack([confidence(shadow.losses(hints.population).numpy()) for shadow in hints.shadows])
-            found["rmia"] = rmia(q, p, hints.taken, confidence(view.losses(hints.population).numpy()), others)
-        return {name: found[name] for name in self.scores}
+    def guess(self, view: Seen, hints: Shadows) -> Guesses:
+        """A score for each record, higher for members; and of each patient who took part in which shadow."""
+        taken = hints.coins[:, hints.patient]
+        q, p = expit(view.last), expit(hints.last)
+        found: dict[str, np.ndarray] = {"loss": view.last}
+        for name, score in (
+            ("difference", difference), ("lira-online", lira_online), ("lira-offline", lira_offline), ("rmia", rmia),
+        ):  # fmt: skip
+            if name in self.scores:
+                found[name] = score(q, p, taken)
+        if "learnt" in self.scores:
+            found["learnt"] = learnt(view.looks, hints.looks, taken)
+        if "fedmia" in self.scores and self.on == "updates" and np.isfinite(view.others).any():
+            found["fedmia"] = np.nanmean((view.own - view.others) / (view.spread + 0.1), axis=0)
+        return Guesses(
+            {name: found[name] for name in self.scores if name in found},
+            told_apart(hints.looks, hints.coins, hints.patient),
+        )
 
     # the comparison
 
-    def measure(self, guesses: Sequence[Mapping[str, np.ndarray]], secrets: Sequence[TrueMembers]) -> list[Reading]:
-        """AUC and ROC of every score."""
-        member = np.concatenate([s.member for s in secrets])
-        owners = np.array([name for s in secrets for name in s.owner])
-        where = "on updates" if self.on == "update" else "on the model"
-        found: list[Reading] = []
-        for name in self.scores:
-            scores = np.concatenate([g[name] for g in guesses])
-            area = auc(scores, member)
+    def measure(self, guesses: Sequence[Guesses], secrets: Sequence[TrueMembers]) -> list[Reading | Artefact]:
+        """AUC and ROC of every score; then the patients."""
+        (guess,), (secret,) = guesses, secrets
+        where = {"model": "on the model", "models": "on all models", "updates": "on updates"}[self.on]
+        owners = np.array(secret.owner)
+        found: list[Reading | Artefact] = []
+        for name, scores in guess.scores.items():
+            area = auc(scores, secret.member)
             if len(set(owners)) > 1:
-                area = over_units(lambda rows, s=scores: auc(s[rows], member[rows]).value, owners)  # type: ignore[misc]
-            note = where if name == "loss" else f"{self.shadows} shadow federations, {where}"
-            found += leaks({"auc": area}, tpr_at_fprs(scores, member), {"rule": name}, note)
-        return found
-
-
-@dataclass(frozen=True)
-class _Drawn:
-    """The records in question of one client, what else it always trains on, and what it never does."""
-
-    always: Data
-    records: Data
-    member: np.ndarray
-    population: Data
-
-    @classmethod
-    def of(cls, client: Client, each: int, rng: np.random.Generator) -> _Drawn:
-        assert client.test is not None
-        inside, outside = rng.permutation(len(client.train)), rng.permutation(len(client.test))
-        records = _together([client.train.take(inside[:each]), client.test.take(outside[:each])])
-        return cls(
-            _plain(client.train.take(inside[each:])),
-            records,
-            np.arange(2 * each) < each,
-            _plain(client.test.take(outside[each:])),
-        )
-
-    def half(self, rng: np.random.Generator) -> np.ndarray:
-        """A random half of the records in question."""
-        chosen = np.zeros(len(self.member), dtype=bool)
-        chosen[rng.permutation(len(chosen))[: len(chosen) // 2]] = True
-        return chosen
-
-    def world(self, taken: np.ndarray) -> Data:
-        """What the client trains on in a world where these records take part."""
-        return _together([self.always, self.records.take(np.flatnonzero(taken))])
-
-
-@dataclass(frozen=True)
-class _Seen:
-    """What a seat sees of one world: the published model, and with updates each client's own."""
-
-    model: Weights
-    own: Mapping[str, Weights]
-
-    @classmethod
-    def of(cls, lab: Lab, on: str) -> _Seen:
-        model = lab.final_weights()
-        updates = lab.probe(model, 0) if on == "update" else ()
-        return cls(model, {u.client: model + u.delta for u in updates})
-
-    def weights(self, name: str) -> Weights:
-        return self.own.get(name, self.model)
-
-
-def _plain(data: Data) -> Data:
-    return Data(data.x, data.y)
-
-
-def _together(parts: Sequence[Data]) -> Data:
-    return Data(torch.cat([p.x for p in parts]), torch.cat([p.y for p in parts]))
+                area = over_units(
+                    lambda rows, s=scores: auc(s[rows], secret.member[rows]).value,  # type: ignore[misc]
+                    owners,
+                )
+            note = where if name in ("loss", "fedmia") else f"{self.shadows} shadow federations, {where}"
+            found += leaks({"auc": area}, tpr_at_fprs(scores, secret.member), {"rule": name}, note)
+        return found + patient_results(guess.present == secret.coins, secret.people)
 
 
 def _wrong(what: str, fix: str) -> StudyError:

@@ -83,6 +83,18 @@ class Dataset:
     remarks: tuple[str, ...] = ()
     group: str = "group"
 
+    def people(self) -> dict[int, dict[str, Trait]]:
+        """What is known of each group of the training part: sex and age, and traits of the patient it is."""
+        if self.train.groups is None:
+            return {}
+        names, known = self.columns.get("patient"), self.traits.get("patient", {})
+        found: dict[int, dict[str, Trait]] = {}
+        for row, group in enumerate(self.train.groups.tolist()):
+            if group not in found:
+                told = {key: self.columns[key][row] for key in ("sex", "age") if key in self.columns}
+                found[group] = {**told, **(known.get(names[row], {}) if names is not None else {})}
+        return found
+
     def take(self, rows: np.ndarray | Sequence[int]) -> Dataset:
         """The same data set with only these training examples, in this order; the test part stays whole."""
         index = np.asarray(rows, dtype=np.int64)
@@ -108,7 +120,8 @@ class Client:
 class Task:
     """A data set shared out: who holds what, and what the server keeps for itself.
 
-    ``remarks`` and ``group`` are the data set's, with what sharing it out added.
+    ``remarks`` and ``group`` are the data set's, with what sharing it out added. ``people``: what only examiners read
+    of the groups (patients), such as sex and age, by their numbers in `Data.groups`.
     """
 
     clients: tuple[Client, ...]
@@ -119,6 +132,7 @@ class Task:
     name: str = "task"
     remarks: tuple[str, ...] = ()
     group: str = "group"
+    people: Mapping[int, Mapping[str, Trait]] = field(default_factory=dict)
 
     @property
     def shape(self) -> tuple[int, ...]:

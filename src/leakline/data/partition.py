@@ -72,7 +72,15 @@ def partition(
         _check_marked(members, dataset.name)
     remarks += _shared(members, dataset.group)
     return Task(
-        tuple(members), test, validation, dataset.classes, dataset.kind, dataset.name, tuple(remarks), dataset.group
+        tuple(members),
+        test,
+        validation,
+        dataset.classes,
+        dataset.kind,
+        dataset.name,
+        tuple(remarks),
+        dataset.group,
+        dataset.people(),
     )
 
 

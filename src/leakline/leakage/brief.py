@@ -15,6 +15,8 @@ from leakline.readings import Fact, rule_of
 
 from .guessing import QUOTED_FPRS
 
+PATIENT = "patient"
+"""The unit of figures that speak of single patients: they belong to no rule."""
 FEW = 6
 """How many figures are shown of an attack that has none of the quoted measures."""
 
@@ -98,6 +100,8 @@ def _strongest(
     shown = (
         f
         for f in quoted
-        if rule_of(f.about) == top or ("choice" in f.about and value(f) == ranked[top])
+        if rule_of(f.about) == top
+        or f.about.get("unit") == PATIENT
+        or ("choice" in f.about and value(f) == ranked[top])
     )  # fmt: skip
     return tuple(shown), top, len(ranked)

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from leakline.attacks.base import Says
+from leakline.attacks.base import Look, Says
 from leakline.bench.training import Plan
 from leakline.data.base import Client, Data, Task
 from leakline.errors import DataError, StackError
@@ -139,6 +139,10 @@ class RecordedLab:
         return tuple(answer for answer in answers if isinstance(answer, Update))
 
     def variant(self, federation: Federation, keep: Keep = keep_none) -> RecordedLab:
+        """Refused: nothing can be trained."""
+        _refuse("other federations trained for comparison")
+
+    def watched(self, federations: Sequence[Federation], look: Look) -> list[dict[str, np.ndarray]]:
         """Refused: nothing can be trained."""
         _refuse("other federations trained for comparison")
 

@@ -136,6 +136,13 @@ class Counted:
             self.worlds += 1
             self.pace.did(self.cell, self.kind("worlds"), rounds, f"exchange {self.worlds}")
 
+    def watched(self, rounds: int, line: str) -> None:
+        """A federation of so many rounds was trained beside others, to compare with."""
+        if self.pace.left.get((self.cell, self.kind("worlds")), 0.0) > 0:
+            self.pace.did(self.cell, self.kind("worlds"), rounds, line)
+        else:
+            self.pace.show(line)
+
     def said(self, line: str, share: float | None = None) -> None:
         """The attack says how far it is: in words, and perhaps as a share of its search."""
         kind = self.kind("search")

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from leakline.attacks import base
 from leakline.attacks.base import Artefact, Attack, Says
 from leakline.errors import ClientLost, LeaklineError, StackError
@@ -23,6 +25,7 @@ from leakline.study.counted import Counted
 from leakline.study.describe import describe, key_of
 from leakline.study.store import Run, Store
 from leakline.study.train import Progress, silent, train_run
+from leakline.study.watched import watched
 from leakline.weights import Weights
 
 
@@ -130,6 +133,20 @@ class Lab:
                 for round_ in federate(federation, transport, keep=keep):
                     run.keep(round_)
         return other
+
+    def watched(self, federations: Sequence[Federation], look: base.Look) -> list[dict[str, np.ndarray]]:
+        """What ``look`` writes down of each federation; those that no attack on this run has had yet are trained."""
+        workers = self.workers or cores()
+        on_cpu = self.federation.engine.device == "cpu"
+
+        def trained(federation: Federation, done: int) -> None:
+            line = f"{done} of {len(federations)} federations to compare with"
+            if self.counted is not None:
+                self.counted.watched(federation.rounds, line)
+            else:
+                self.says(line)
+
+        return watched(self.run.notes("watched"), federations, look, workers if on_cpu else 1, trained)
 
 
 def meet(attacks: Mapping[str, Attack], lab: Lab) -> None:
