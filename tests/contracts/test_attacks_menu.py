@@ -62,7 +62,11 @@ def test_what_an_inversion_made_stands_under_its_name_and_nothing_else_is_writte
     assert sorted(p.name for p in (folder / "round-0000").iterdir()) == ["a", "b"]
     for listed in folder.glob("*/*/media.json"):
         assert all((listed.parent / entry["file"]).is_file() for entry in json.loads(listed.read_text()))
-    others = [other for name, (other, _) in met.items() if name not in ("gradient-inversion", "imprint", "membership-inference")]
+    others = [
+        other
+        for name, (other, _) in met.items()
+        if name not in ("gradient-inversion", "imprint", "membership-inference")
+    ]
     assert not any((other.run.path / "media").exists() for other in others)
 
 
