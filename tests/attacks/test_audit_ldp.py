@@ -22,6 +22,7 @@ from leakline.attacks.audit.distinguishers import (
     loss_rule,
     mean_ratio,
     report_ratio,
+    shuffled_ratio,
     sign_count_rule,
 )
 from leakline.attacks.audit.network import paper_002_cnn
@@ -33,10 +34,12 @@ from leakline.defences import GlobalDP, LdpSgd
 from leakline.errors import StackError
 from leakline.federation import Federation
 from leakline.leakage import count_errors, flip_epsilon, lower_bound, point_epsilon
-from leakline.mechanisms.sphere import norm_ratio, report_cosines
+from leakline.leakage.ranks import lower_bound_from_scores
+from leakline.mechanisms.sphere import SIDES, norm_ratio, report_cosines, side_rates
 from leakline.models.small import SmallCNN
 from leakline.papers.ldp_audit import PAPER, printed
-from leakline.readings import rule_of
+from leakline.privacy.shuffle import shuffled_epsilon
+from leakline.readings import Reading, rule_of
 from leakline.results import read as read_results
 from leakline.strategies import fedadam, fedavg
 from leakline.study.carded import card_of
@@ -214,6 +217,77 @@ def test_the_papers_findings_and_what_is_behind_them(federation: Federation) -> 
     assert found["gradient flip, black, loss, step=30"] < 2.5
     assert found["dummy gradient, white, cosine, norm=0.5"] == pytest.approx(flip_epsilon(4.0, 0.5), abs=0.2)
     assert found["benign, black, inverted, clients=10"] < found["benign, black, inverted, clients=1"]
+
+
+def played(attack: LdpDistinguish, federation: Federation) -> dict[str, Reading]:
+    challenges = list(attack.games(federation))
+    guesses = [attack.guess(c.view, c.hints) for c in challenges]
+    return {rule_of(r.about): r for r in attack.measure(guesses, [c.secret for c in challenges])}
+
+
+def test_bounds_that_hold_together_are_lower_and_say_so(federation: Federation) -> None:
+    small = LdpDistinguish(measurements=1, trials=1_000, clients=(2,), steps=(), norms=(0.5,), crowds=(10,))
+    each, together = played(small, federation), played(replace(small, together=True), federation)
+    assert list(each) == list(together)
+    assert all(together[line].low <= each[line].low for line in each)
+    assert together["gradient flip, white, cosine"].low < each["gradient flip, white, cosine"].low
+    assert f"all {len(each)} lines hold together" in together["gradient flip, white, cosine"].note
+
+
+@pytest.mark.parametrize(("clients", "least"), [(2, 2.0), (4, 0.8), (10, 0.3)])
+def test_a_mean_of_several_reports_is_not_guessed_at_when_it_says_nothing(clients: int, least: float) -> None:
+    """Forced to guess on every mean the same games certify about 0.6, 0.4 and 0.2. Seeded: no false alarms."""
+    rng = np.random.default_rng(clients)
+    bits = rng.permutation(10_000) % 2 == 1
+    cosines = report_cosines(0.0, (1.0, 1.0), bits, 10_650, 4.0, rng)
+    cosines = cosines + rng.standard_normal((2, len(bits))) * math.sqrt((clients - 1) / 10_650)
+    scores = mean_ratio(cosines, (1.0, 1.0), 4.0, clients, 10_650)
+    forced = lower_bound(count_errors(scores > 0, bits)).low
+    free = lower_bound_from_scores(scores[~bits], scores[bits], rng=rng).low
+    assert least < free < 4.0
+    assert forced < free / 1.5
+
+
+def test_sectors_of_the_sphere_are_those_of_reports() -> None:
+    """2 x 4 shares of 200,000 reports, each within 5 standard errors: false alarms below 1e-5."""
+    rng = np.random.default_rng(3)
+    for cosine, ratios in ((0.3, (1.0, 0.6)), (-1.0, (1.0, 1.0))):
+        rates = side_rates(cosine, ratios, 2.0)
+        assert rates.sum(axis=1) == pytest.approx([1.0, 1.0])
+        for world in (0, 1):
+            bits = np.full(200_000, bool(world))
+            sides = np.where(report_cosines(cosine, ratios, bits, 50, 2.0, rng) >= 0, 1.0, -1.0)
+            shares = [(SIDES[:, i] == sides.T).all(axis=1).mean() for i in range(4)]
+            assert shares == pytest.approx(rates[world], abs=5 * 0.5 / math.sqrt(len(bits)))
+
+
+def test_reports_without_names(federation: Federation) -> None:
+    """One report is a white box; in a crowd bounds stay below what is promised (99.99 % each: 6 bounds)."""
+    attack = LdpDistinguish(
+        measurements=1, trials=5_000, confidence=0.9999, clients=(), steps=(), norms=(), crowds=(1, 100, 10_000)
+    )
+    found = played(attack, federation)
+    alone = found["gradient flip, shuffled, optimal, crowd=1"]
+    assert 2.8 < alone.low <= 4.0
+    for clients in (1, 100, 10_000):
+        for who in ("benign", "gradient flip"):
+            assert found[f"{who}, shuffled, optimal, crowd={clients}"].low <= shuffled_epsilon(4.0, clients, 1e-5)
+    assert found["gradient flip, shuffled, optimal, crowd=10000"].low < 0.3 < 1.0 < alone.low
+    assert found["gradient flip, shuffled, optimal, crowd=100"].low > 0.2
+
+
+def test_the_shuffled_ratio_is_the_likelihood_of_the_crowd() -> None:
+    """Against the ratio of the two sums over who the target might be, report by report."""
+    rates = side_rates(-0.4, (1.0, 0.7), 1.5)
+    reports = [0, 1, 1, 3, 2]
+    zero, one = (
+        sum(
+            rates[w][u] * math.prod(rates[0][v] for j, v in enumerate(reports) if j != i) for i, u in enumerate(reports)
+        )
+        for w in (0, 1)
+    )
+    counts = np.bincount(reports, minlength=4)[None].astype(float)
+    assert shuffled_ratio(counts, (1.0, 0.7), 1.5)[0] == pytest.approx(math.log(one / zero))
 
 
 def test_ten_measurements_of_the_white_box_are_the_flip_law() -> None:

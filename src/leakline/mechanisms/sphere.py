@@ -17,6 +17,8 @@ from torch import Tensor
 from leakline.randomness import Noise
 
 FloatArray = npt.NDArray[np.float64]
+SIDES = np.array([[1.0, 1.0, -1.0, -1.0], [1.0, -1.0, 1.0, -1.0]])
+"""The sides of the planes of x0 and of x1, in the order of `side_rates`."""
 
 
 def norm_ratio(x: Tensor, bound: float) -> float:
@@ -117,3 +119,21 @@ def report_cosines(
     own = np.where(secrets, cosines[1], cosines[0])
     keep = rng.random(len(secrets)) < agreement(np.where(secrets, ratios[1], ratios[0]), epsilon)
     return np.asarray(cosines * np.where((own >= 0) == keep, 1.0, -1.0))
+
+
+def side_rates(cosine: float, ratios: tuple[float, float], epsilon: float) -> FloatArray:
+    """How often a report of x0 (row 0) or of x1 (row 1) lies on which sides of both planes: ++, +-, -+, --.
+
+    Two planes at the angle a cut the sphere into sectors of (pi - a, a, a, pi - a) / 2 pi; the density is 1 + r t s.
+    """
+    apart = math.acos(max(-1.0, min(1.0, cosine))) / (2 * math.pi)
+    sectors, t = np.array([0.5 - apart, apart, apart, 0.5 - apart]), math.tanh(epsilon / 2)
+    return np.stack([sectors * (1 + r * t * SIDES[row]) for row, r in enumerate(ratios)])
+
+
+def shuffled_sides(
+    rates: FloatArray, secrets: npt.NDArray[np.bool_], clients: int, rng: np.random.Generator
+) -> FloatArray:
+    """How many of n reports without names lie on which sides, in each trial; all but the target's are reports of x0."""
+    own = np.where(secrets[:, None], *(rng.multinomial(1, row, len(secrets)) for row in rates[::-1]))
+    return np.asarray(rng.multinomial(clients - 1, rates[0], len(secrets)) + own, dtype=np.float64)

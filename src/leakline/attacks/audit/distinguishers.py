@@ -15,6 +15,7 @@ from scipy.special import ndtr
 from torch import Tensor
 
 from leakline.attacks.audit.crafters import Pair
+from leakline.mechanisms.sphere import SIDES
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -90,6 +91,16 @@ def mean_ratio(cosines: FloatArray, ratios: tuple[float, float], epsilon: float,
     t = math.tanh(epsilon / 2)
     lean = 2 * ndtr(cosines * math.sqrt(size / (clients * (clients - 1)))) - 1
     return np.asarray(np.log1p(ratios[1] * t * lean[1]) - np.log1p(ratios[0] * t * lean[0]))
+
+
+def shuffled_ratio(counts: FloatArray, ratios: tuple[float, float], epsilon: float) -> FloatArray:
+    """Exact log likelihood ratio of n reports without names, of which the others' are known to be reports of g1.
+
+    Each of them may be the target's, so it is the log of the mean over reports of the ratio of one (`report_ratio`).
+    Rows of ``counts``: how many lie on which sides of both planes, in the order of `leakline.mechanisms.sphere.SIDES`.
+    """
+    single = np.exp(report_ratio(SIDES, ratios, epsilon))
+    return np.asarray(np.log(counts @ single / counts.sum(axis=1)))
 
 
 # --- LDP-SGD, black box: losses before and after, signs of the step -------------------------------------------------

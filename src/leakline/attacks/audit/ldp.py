@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from types import MappingProxyType
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from leakline.attacks.audit import distinguishers as rules
-from leakline.attacks.audit.blackbox import Sides, play, report_sides
-from leakline.attacks.audit.crafters import SIX, Pair, craft, dummy_gradient
+from leakline.attacks.audit.blackbox import play
+from leakline.attacks.audit.crafters import SIX, craft, dummy_gradient
+from leakline.attacks.audit.ldp_game import Black, BoolArray, FloatArray, Game, Known, Label, Shuffled, White
 from leakline.attacks.audit.scene import draw_scene, malicious_model
 from leakline.attacks.audit.stacks import stacked_losses
 from leakline.attacks.base import Attack, Challenge, Lab
@@ -23,62 +22,11 @@ from leakline.errors import StackError
 from leakline.federation import Federation
 from leakline.leakage.epsilon import ErrorCounts, count_errors, lower_bound, point_epsilon, pool
 from leakline.leakage.ranks import lower_bound_from_scores
-from leakline.mechanisms.sphere import norm_ratio, report_cosines
 from leakline.privacy import Seat
 from leakline.randomness import Stream
-from leakline.readings import Fact, Reading, rule_of
+from leakline.readings import Reading, rule_of
 
-FloatArray = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
-NOTHING: Mapping[str, float] = MappingProxyType({})
 RATIOS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
-
-
-@dataclass(frozen=True)
-class White:
-    """A white box's view: cosines of each report with both gradients; one block of trials."""
-
-    cosines: FloatArray
-    clients: int = 1
-
-
-@dataclass(frozen=True)
-class Black:
-    """A black box's view: losses on x1 (and x2) before and after the step, and the signs of the step."""
-
-    before: tuple[float, float]
-    after: tuple[FloatArray, FloatArray]
-    signs: FloatArray
-
-
-@dataclass(frozen=True)
-class Known:
-    """What both boxes are told: which adversary, the law's parameters, and which rule to use."""
-
-    adversary: str
-    rule: str
-    epsilon: float
-    size: int
-    ratios: tuple[float, float]
-    cosine: float = -1.0
-    reading: Literal["sound", "paper"] = "sound"
-
-
-@dataclass(frozen=True)
-class Label:
-    """What a block of trials belongs to in the paper's figures and tables."""
-
-    adversary: str
-    box: Literal["white", "black"]
-    rule: str
-    extra: Mapping[str, float] = field(default_factory=dict, hash=False)
-    """What is varied in a figure: the norm, the server's step, or the number of clients."""
-    beside: Mapping[str, float] = field(default_factory=dict, hash=False, compare=False)
-
-    @property
-    def about(self) -> dict[str, Fact]:
-        """What tells this line from others."""
-        return {"adversary": self.adversary, "box": self.box, "rule": self.rule, **self.extra}
 
 
 @dataclass(frozen=True)
@@ -88,7 +36,10 @@ class LdpDistinguish(Attack):
     ``measurements`` pairs of images (the paper: ten measurements), ``trials`` K for each, half in each world. White
     boxes are played on the exact law of the two cosines, black boxes on reports drawn in full. ``clients``: Table 3.
     ``steps``: the black box's server step, times these (the paper does not say its learning rate; the rule's power
-    hangs on it). ``norms``: Figure 3. The value of a reading is the mean of eq. (3) over measurements, which is what
+    hangs on it). ``norms``: Figure 3. ``crowds``: numbers of clients whose reports a trusted shuffler strips of their
+    names (Sec. 4.3), judged at ``shuffle_delta``; the others hold the first gradient, and the examiner tells so.
+    ``together``: all bounds of a cell hold at once at the stated confidence (Bonferroni over its lines), instead of
+    each by itself. The value of a reading is the mean of eq. (3) over measurements, which is what
     the paper plots and is biased upwards; its lower end is a valid bound from the pooled counts.
     """
 
@@ -98,6 +49,9 @@ class LdpDistinguish(Attack):
     clients: tuple[int, ...] = (1, 2, 4, 10)
     steps: tuple[float, ...] = (0.01, 0.1, 1.0, 10.0)
     norms: tuple[float, ...] = RATIOS
+    crowds: tuple[int, ...] = (10, 100, 1_000, 10_000)
+    shuffle_delta: float = 1e-5
+    together: bool = False
     reading: Literal["sound", "paper"] = "sound"
     seat: ClassVar[Seat] = Seat.SERVER
 
@@ -105,8 +59,11 @@ class LdpDistinguish(Attack):
         object.__setattr__(self, "clients", tuple(self.clients))  # a study file gives lists
         object.__setattr__(self, "steps", tuple(self.steps))
         object.__setattr__(self, "norms", tuple(self.norms))
+        object.__setattr__(self, "crowds", tuple(self.crowds))
         if self.measurements < 1 or self.trials < 40:
             raise ValueError(f"at least 1 measurement of 40 trials: {self.measurements}, {self.trials}")
+        if any(n < 1 for n in self.crowds) or not 0 < self.shuffle_delta < 1:
+            raise ValueError(f"crowds need clients and a delta in (0, 1): {self.crowds}, {self.shuffle_delta}")
 
     def check(self, federation: Federation) -> None:
         """Refuse a stack that this game does not know the law of."""
@@ -140,7 +97,7 @@ class LdpDistinguish(Attack):
             scene = draw_scene(federation, bench, rng, law.clip)
             malicious = malicious_model(federation, bench, int(scene.y1[0]), seed=m)
             pairs = [craft(name, scene, malicious) for name in SIX]
-            game = _Game(law.epsilon, law.clip, size, self.trials, rng, self.reading)
+            game = Game(law.epsilon, law.clip, size, self.trials, rng, self.reading)
             for pair in pairs:
                 yield from game.white(pair)
             f1, f2 = stacked_losses(scene, scene.x1, scene.y1), stacked_losses(scene, scene.x2, scene.y2)
@@ -162,9 +119,14 @@ class LdpDistinguish(Attack):
                     many = play(starts[:1], [(0, f1), (0, f2)], gradients, self.trials // 2, step, generator, n)
                     yield game.black(pairs[0], 0, many, before, {"clients": n})
                     yield game.inverted(pairs[0], n)
+                for n in self.crowds:
+                    yield game.shuffled(pairs[0], n, self.shuffle_delta)
+                    yield game.shuffled(pairs[flip], n, self.shuffle_delta)
 
-    def guess(self, view: White | Black, hints: Known) -> BoolArray | FloatArray:
-        """A guess for every trial: True for g2; of a mean of several reports a score, so that one may stay silent."""
+    def guess(self, view: White | Black | Shuffled, hints: Known) -> BoolArray | FloatArray:
+        """A guess for every trial: True for g2; of several reports a score, so that one may stay silent."""
+        if isinstance(view, Shuffled):
+            return rules.shuffled_ratio(view.counts, hints.ratios, hints.epsilon)
         if isinstance(view, White):
             if hints.rule == "cosine":
                 return rules.cosine_rule(view.cosines)
@@ -186,32 +148,40 @@ class LdpDistinguish(Attack):
             line = rule_of(label.about)
             blocks.setdefault(line, []).append((guess, bits))
             labels.setdefault(line, label)
+        confidence = 1 - (1 - self.confidence) / len(blocks) if self.together else self.confidence
+        shared = f"; bounds of all {len(blocks)} lines hold together" if self.together else ""
         return [
-            self._reading(labels[line], [count_errors(*block) for block in trials])
+            _counted(labels[line], [count_errors(*block) for block in trials], confidence, shared)
             if trials[0][0].dtype == bool
-            else self._scored(labels[line], *(np.concatenate(part) for part in zip(*trials, strict=True)))
+            else _scored(labels[line], trials, confidence, shared)
             for line, trials in blocks.items()
         ]
 
-    def _scored(self, label: Label, scores: FloatArray, bits: BoolArray) -> Reading:
-        rng = np.random.default_rng(len(scores))
-        bound = lower_bound_from_scores(scores[~bits], scores[bits], 0.0, self.confidence, rng=rng)
-        note = f"eq. (3) at the best of all ranks; bound at all of them, ceiling {bound.ceiling:.3g}"
-        return Reading(
-            "estimated-epsilon", bound.point, bound.low, n=bound.trials, chance=0.0,
-            about={**label.about, **label.beside, "ceiling": bound.ceiling}, note=note,
-        )  # fmt: skip
 
-    def _reading(self, label: Label, counts: list[ErrorCounts]) -> Reading:
-        points = [point_epsilon(c) for c in counts]
-        finite = [p for p in points if math.isfinite(p)]
-        bound = lower_bound(pool(counts), 0.0, self.confidence)
-        lost = f" ({len(points) - len(finite)} more were infinite)" if len(finite) < len(points) else ""
-        note = f"mean of {len(finite)} estimates by eq. (3){lost}; bound of pooled counts, ceiling {bound.ceiling:.3g}"
-        return Reading(
-            "estimated-epsilon", float(np.mean(finite)) if finite else bound.low, bound.low, n=bound.trials,
-            chance=0.0, about={**label.about, **label.beside, "ceiling": bound.ceiling}, note=note,
-        )  # fmt: skip
+def _scored(label: Label, trials: list[tuple[Any, BoolArray]], confidence: float, shared: str) -> Reading:
+    scores, bits = (np.concatenate(part) for part in zip(*trials, strict=True))
+    rng = np.random.default_rng(len(scores))
+    bound = lower_bound_from_scores(scores[~bits], scores[bits], label.delta, confidence, rng=rng)
+    at = {"delta": label.delta} if label.delta else {}
+    note = f"eq. (3) at the best of all ranks; bound at all of them, ceiling {bound.ceiling:.3g}{shared}"
+    return Reading(
+        "estimated-epsilon", bound.point, bound.low, n=bound.trials, chance=0.0,
+        about={**label.about, **label.beside, **at, "ceiling": bound.ceiling}, note=note,
+    )  # fmt: skip
+
+
+def _counted(label: Label, counts: list[ErrorCounts], confidence: float, shared: str) -> Reading:
+    points = [point_epsilon(c) for c in counts]
+    finite = [p for p in points if math.isfinite(p)]
+    bound = lower_bound(pool(counts), 0.0, confidence)
+    lost = f" ({len(points) - len(finite)} more were infinite)" if len(finite) < len(points) else ""
+    note = (
+        f"mean of {len(finite)} estimates by eq. (3){lost}; bound of pooled counts, ceiling {bound.ceiling:.3g}{shared}"
+    )
+    return Reading(
+        "estimated-epsilon", float(np.mean(finite)) if finite else bound.low, bound.low, n=bound.trials,
+        chance=0.0, about={**label.about, **label.beside, "ceiling": bound.ceiling}, note=note,
+    )  # fmt: skip
 
 
 def _most_telling(score: FloatArray, known: Known) -> BoolArray:
@@ -222,71 +192,3 @@ def _most_telling(score: FloatArray, known: Known) -> BoolArray:
     if max(values) >= -min(values):
         return np.asarray(score >= max(values) - 1e-9)
     return np.asarray(score > min(values) + 1e-9)
-
-
-@dataclass
-class _Game:
-    """The blocks of one measurement."""
-
-    epsilon: float
-    bound: float
-    size: int
-    trials: int
-    rng: np.random.Generator
-    reading: Literal["sound", "paper"]
-
-    def known(self, pair: Pair, rule: str) -> Known:
-        ratios = (norm_ratio(pair.zero, self.bound), norm_ratio(pair.one, self.bound))
-        return Known(pair.name, rule, self.epsilon, self.size, ratios, pair.cosine, self.reading)
-
-    def bits(self) -> BoolArray:
-        return np.asarray(self.rng.permutation(self.trials) % 2 == 1)
-
-    def white(self, pair: Pair, extra: Mapping[str, float] = NOTHING) -> Iterator[Challenge]:
-        known, bits = self.known(pair, "cosine"), self.bits()
-        view = White(report_cosines(known.cosine, known.ratios, bits, self.size, self.epsilon, self.rng))
-        about = _about(known)
-        yield Challenge(view, known, (bits, Label(pair.name, "white", "cosine", extra, about)))
-        if extra:
-            return  # a flip: both rules are one
-        best = replace(known, rule="optimal")
-        yield Challenge(view, best, (bits, Label(pair.name, "white", "optimal", extra, about)))
-
-    def inverted(self, pair: Pair, clients: int) -> Challenge:
-        """A black box that divides the public step out of the model's change: it sees the mean report itself."""
-        known, bits = self.known(pair, "optimal"), self.bits()
-        cosines = report_cosines(known.cosine, known.ratios, bits, self.size, self.epsilon, self.rng)
-        if clients > 1:
-            plane = self.rng.standard_normal((2, self.trials)) * math.sqrt((clients - 1) / self.size)
-            sine = math.sqrt(max(0.0, 1 - known.cosine**2))
-            cosines = cosines + np.stack([plane[0], known.cosine * plane[0] + sine * plane[1]])
-        label = Label(pair.name, "black", "inverted", {"clients": clients}, _about(known))
-        return Challenge(White(cosines, clients), known, (bits, label))
-
-    def black(
-        self, pair: Pair, place: int, sides: Sides, before: Sequence[float],
-        extra: Mapping[str, float] = NOTHING, step: float = 0.0,
-    ) -> Challenge:  # fmt: skip
-        known = self.known(pair, RULES[pair.name])
-        row = 2 if pair.name == "collusion" else 0
-        worlds = [report_sides(sides.along[2 * place + w], known.ratios[w], self.epsilon, self.rng) for w in (0, 1)]
-        side, bits = np.concatenate(worlds), np.repeat([False, True], len(worlds[0]))
-        twice = Sides(*(np.concatenate([a, a], axis=-1) for a in sides.rows()))
-        after1 = twice.after(row, side)
-        after2 = twice.after(1, side) if known.rule == "loss change" else after1
-        # The model moves against the report, so the signs of the step are those of -u.
-        view = Black((before[row], before[1]), (after1, after2), -side * twice.signs)
-        about = _about(known) | ({"moved": step} if step else {})
-        return Challenge(view, known, (bits, Label(pair.name, "black", known.rule, extra, about)))
-
-
-RULES = {name: "loss" for name in SIX} | {"benign": "loss change", "dummy gradient": "sign count"}
-"""Table 1 of paper 002: which black-box rule goes with which adversary."""
-
-
-def _about(known: Known) -> dict[str, float]:
-    return {
-        "angle": math.degrees(math.acos(max(-1.0, min(1.0, known.cosine)))),
-        "ratio_1": known.ratios[0],
-        "ratio_2": known.ratios[1],
-    }
