@@ -311,6 +311,7 @@ def _round(federation: Federation, transport: Transport, keep: Keep, state: Stat
     change = stack.publish(change, "aggregate", arrivals.receipts, turns)
     step, optimiser = strategy.optimiser.step(change.vector, state.optimiser, index)
     change = stack.publish(change.like(step), "model", arrivals.receipts, turns)
+    optimiser = strategy.optimiser.told(step, change.vector, optimiser)
     result = sent + change
     if not torch.isfinite(result.vector).all():
         raise ClientLost(

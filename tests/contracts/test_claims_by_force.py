@@ -138,6 +138,9 @@ class Watched:
         self.seen.append(change.clone())
         return self.inner.step(change, state, index)
 
+    def told(self, step: Tensor, published: Tensor, state: Any) -> Any:
+        return self.inner.told(step, published, state)
+
 
 @dataclass(frozen=True)
 class Players:

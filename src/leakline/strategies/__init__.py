@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 from leakline.messages import Update
 from leakline.strategies.combine import Combine, Mean, Median, Nova, PerStep, TrimmedMean, Weighting
-from leakline.strategies.optimise import SGD, Adaptive, Optimiser, State
+from leakline.strategies.optimise import SGD, Adaptive, Optimiser, OwnBase, State
 
 __all__ = [
-    "MENU", "SGD", "Adaptive", "Combine", "Mean", "Median", "Nova", "Optimiser", "PerStep", "State", "Strategy",
-    "TrimmedMean", "Weighting", "fedadagrad", "fedadam", "fedavg", "fedavgm", "fedmedian", "fednova", "fedopt",
-    "fedprox", "fedtrimmed", "fedyogi",
+    "MENU", "SGD", "Adaptive", "Combine", "Mean", "Median", "Nova", "Optimiser", "OwnBase", "PerStep", "State",
+    "Strategy", "TrimmedMean", "Weighting", "fedadagrad", "fedadam", "fedavg", "fedavgm", "fedmedian", "fednova",
+    "fedopt", "fedprox", "fedtrimmed", "fedyogi",
 ]  # fmt: skip
 
 
@@ -38,16 +39,24 @@ class Strategy:
         return map(self.combine.prepare, updates)
 
 
+Base = Literal["sent", "own"]
+"""What the server's optimiser steps from: the model that was sent, or weights of its own; see `OwnBase`."""
+
+
 def fedavg(weighting: Weighting = "examples", learning_rate: float = 1.0) -> Strategy:
     """Federated averaging (McMahan et al. 2017)."""
     return Strategy(Mean(weighting), SGD(learning_rate))
 
 
 def fedavgm(
-    weighting: Weighting = "examples", learning_rate: float = 0.1, momentum: float = 0.5, warm_start: bool = False
-) -> Strategy:
-    """Federated averaging with server momentum (Hsu et al. 2019); rates as paper 000 ran it, from a warm start."""
-    return Strategy(Mean(weighting), SGD(learning_rate, momentum), warm_start=warm_start)
+    weighting: Weighting = "examples", learning_rate: float = 0.1, momentum: float = 0.5, warm_start: bool = False,
+    base: Base = "sent",
+) -> Strategy:  # fmt: skip
+    """Federated averaging with server momentum (Hsu et al. 2019); rates as paper 000 ran it, from a warm start.
+
+    ``base = "own"``: as Flower's legacy class inside its DP wrapper, which paper 000 ran; see `OwnBase`.
+    """
+    return Strategy(Mean(weighting), _from(base, SGD(learning_rate, momentum)), warm_start=warm_start)
 
 
 def fedmedian() -> Strategy:
@@ -97,10 +106,11 @@ def fedadagrad(weighting: Weighting = "examples", learning_rate: float = 0.1, ta
 
 def fedyogi(
     weighting: Weighting = "examples", learning_rate: float = 0.01, beta1: float = 0.9, beta2: float = 0.99,
-    tau: float = 1e-3, warm_start: bool = False,
+    tau: float = 1e-3, warm_start: bool = False, base: Base = "sent",
 ) -> Strategy:  # fmt: skip
-    """Yogi on the server (Reddi et al. 2021)."""
-    return Strategy(Mean(weighting), Adaptive("yogi", learning_rate, beta1, beta2, tau), warm_start=warm_start)
+    """Yogi on the server (Reddi et al. 2021); ``base`` as in fedavgm."""
+    optimiser = Adaptive("yogi", learning_rate, beta1, beta2, tau)
+    return Strategy(Mean(weighting), _from(base, optimiser), warm_start=warm_start)
 
 
 def fednova(weighting: Weighting = "examples", steps: float = 0.0) -> Strategy:
@@ -114,6 +124,12 @@ def fednova(weighting: Weighting = "examples", steps: float = 0.0) -> Strategy:
     if steps < 0:
         raise ValueError(f"steps must not be negative: {steps}")
     return Strategy(PerStep(weighting), SGD(steps)) if steps else Strategy(Nova(weighting))
+
+
+def _from(base: Base, optimiser: SGD | Adaptive) -> Optimiser:
+    if base not in ("sent", "own"):
+        raise ValueError(f'base must be "sent" or "own": {base!r}')
+    return OwnBase(optimiser) if base == "own" else optimiser
 
 
 MENU: dict[str, Callable[..., Strategy]] = {

@@ -12,11 +12,23 @@ from torch import Tensor
 State = dict[str, Tensor]
 
 
+class _Heedless:
+    """An optimiser whose base is the model that was sent: what defences added to it is part of it."""
+
+    def told(self, step: Tensor, published: Tensor, state: State) -> State:
+        """The same state: nothing is kept of it."""
+        return state
+
+
 class Optimiser(Protocol):
     """A pure step: (change, state, round) -> (what to add to the model, next state)."""
 
     def step(self, change: Tensor, state: State, index: int) -> tuple[Tensor, State]:
         """One step; rounds count from 0."""
+        ...
+
+    def told(self, step: Tensor, published: Tensor, state: State) -> State:
+        """The state once it is known what defences made of a step before it was published."""
         ...
 
     @property
@@ -31,7 +43,7 @@ class Optimiser(Protocol):
 
 
 @dataclass(frozen=True)
-class SGD:
+class SGD(_Heedless):
     """w <- w + eta * m,   m <- beta * m + change        eta = learning_rate, beta = momentum  (Hsu et al. 2019)
 
     As Flower's FedAvgM: the first momentum is the change itself, no dampening. (Paper 000 prints w - v with
@@ -60,7 +72,7 @@ class SGD:
 
 
 @dataclass(frozen=True)
-class Adaptive:
+class Adaptive(_Heedless):
     """FedAdagrad, FedAdam, FedYogi (Reddi et al. 2021, arXiv:2003.00295): one class, one line differs.
 
     m <- b1 m + (1 - b1) change
@@ -97,3 +109,38 @@ class Adaptive:
         if self.correction:
             rate *= (1 - self.beta2 ** (index + 2)) ** 0.5 / (1 - self.beta1 ** (index + 2))
         return m / (v.sqrt() + self.tau) * rate, {"m": m, "v": v}
+
+
+@dataclass(frozen=True)
+class OwnBase:
+    """An optimiser that steps from weights of its own, to which no noise was ever added (Flower's legacy strategies).
+
+    Flower's legacy FedAvgM and FedYogi keep the model that they made themselves; a DP wrapper around them adds noise
+    e_t to what is sent, and they never hear of it:
+
+        sent_t = w_t + e_t,    w_(t+1) = w_t + step(mean_t + e_t),    mean_t of updates of clients that began at sent_t
+
+    So noise does not pile up from round to round as it does where the base is what was sent: it comes back as if it
+    were a change, and only as far as the step follows it. Released after noise, un-noised sums stay in the base, so
+    nothing can be promised; a noise before the step leaves e at 0 and this has no effect.
+    """
+
+    inner: SGD | Adaptive
+    stateless = False
+
+    @property
+    def gain(self) -> float:
+        """That of the optimiser inside."""
+        return self.inner.gain
+
+    def step(self, change: Tensor, state: State, index: int) -> tuple[Tensor, State]:
+        """One step from the own base, as what is to be added to the model that was sent."""
+        inner = {key: value for key, value in state.items() if key != "added"}
+        if "added" not in state:
+            return self.inner.step(change, inner, index)
+        step, inner = self.inner.step(change + state["added"], inner, index)
+        return step - state["added"], inner
+
+    def told(self, step: Tensor, published: Tensor, state: State) -> State:
+        """Remember e: how far the published model lies from the own base."""
+        return {**state, "added": published - step}
