@@ -40,6 +40,7 @@ from leakline.models.small import SmallCNN
 from leakline.papers.ldp_audit import PAPER, printed
 from leakline.privacy.shuffle import shuffled_epsilon
 from leakline.readings import Reading, rule_of
+from leakline.report.paper_pages import pages
 from leakline.results import read as read_results
 from leakline.strategies import fedadam, fedavg
 from leakline.study.carded import card_of
@@ -337,5 +338,11 @@ def test_the_study_fills_the_papers_tables(tmp_path, monkeypatch) -> None:  # ty
         assert table.title
         if name in ("ldp-audit/fig2", "ldp-audit/fig1b", "ldp-audit/table1"):
             assert len(table.rows) == 6
+    page = pages([results])["002-ldp-audit.md"]
+    assert pages([read_results(tmp_path)])["002-ldp-audit.md"] == page
+    rows = [row for some in PAPER.verdicts({"ldp-audit": results}).values() for row in some]
+    ran = {row.what: row for row in rows if row.verdict != "not run"}
+    assert ran["gradient flip, white box, epsilon 4"].n == 200
+    assert not [row for row in rows if "svhn" in row.what and row.verdict != "not run"]
     run = Store(tmp_path).run(Store(tmp_path).grid()["cells"][0]["run"])
     assert card_of(run).promises[0].epsilon == pytest.approx(4.0)

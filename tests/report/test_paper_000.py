@@ -135,7 +135,14 @@ def test_gap_and_noise(trained: Results) -> None:
     rows = {row[1]: row for row in table("gap", trained).rows}
     assert rows["fedavg"][2].seeds == 2
     assert rows["fedavg"][3] is None  # no control
-    single = [row[2].mean for name, row in rows.items() if name != "mean over strategies"]
+    single = [
+        row[2].mean
+        for name, row in rows.items()
+        if name not in ("mean over strategies", "mean over pairs", "sign test")
+    ]
+    more, pairs = sum(value > 0 for value in single), sum(value != 0 for value in single)
+    assert rows["sign test"][2].startswith(f"{more} of {pairs} above 0")
+    assert rows["mean over pairs"][2].mean == pytest.approx(sum(single) / len(single))
     assert rows["mean over strategies"][2].mean == pytest.approx(sum(single) / len(single))
     found = {row[1:3]: row for row in table("noise", trained).rows}
     assert ("fedavg", "none") not in found

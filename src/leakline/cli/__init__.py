@@ -25,6 +25,7 @@ from leakline.cli import (
     export,
     flower,
     init,
+    papers,
     report,
     run,
     schema,
@@ -50,6 +51,7 @@ app.command()(run.run)
 app.command("list")(list_)
 app.command()(report.report)
 app.command()(export.export)
+app.command()(papers.papers)
 app.command()(share.share)
 app.command()(verify.verify)
 app.command()(schema.schema)

@@ -10,6 +10,7 @@ from functools import lru_cache
 
 from leakline.errors import LeaklineError
 from leakline.report.charts.chart import Chart
+from leakline.report.verdicts import Verdicts
 from leakline.results import Results
 from leakline.results.table import Table
 
@@ -28,6 +29,10 @@ class Paper:
     charts: Callable[[Results], Mapping[str, Chart]] = lambda results: {}
     rebuilt: Tables = field(default_factory=dict)
     """Tables that apply the final models to the study's data again: exported when asked for, never on a page."""
+    number: str = ""
+    """What the documentation calls it by: "000" to "004"."""
+    verdicts: Callable[[Mapping[str, Results]], Verdicts] = lambda stores: {}
+    """What became of its numbers and claims, from the results of its studies by name (without cells: not run)."""
 
 
 @lru_cache(maxsize=1)

@@ -1,6 +1,8 @@
 """Paper 003: personal layers, attribute and membership inference."""
 
-from leakline.papers.fedper import charts, tables
+from leakline.papers.fedper import charts, tables, verdicts
 from leakline.report.papers import Paper
 
-PAPER = Paper("fedper", ("fedper", "fedper-split"), tables.TABLES, charts.charts)
+PAPER = Paper(
+    "fedper", ("fedper", "fedper-split"), tables.TABLES, charts.charts, number="003", verdicts=verdicts.verdicts
+)

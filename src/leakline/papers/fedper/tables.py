@@ -40,7 +40,7 @@ def rounds_to_goal(results: Results) -> Table:
     """Figure 3 in words: rounds until 90 % accuracy, and the best that was reached."""
     rows = []
     for arm, some in _arms(results).items():
-        curves = [_curve(c) for c in some.cells]
+        curves = [curve(c) for c in some.cells]
         reached = [next((i + 1 for i, v in enumerate(c) if v >= GOAL), None) for c in curves]
         there = [float(r) for r in reached if r is not None]
         rows.append((
@@ -100,7 +100,7 @@ def frontier(results: Results) -> Table:
     """What the paper lacks: each defence's utility beside what the attacks got, with intervals over users."""
     rows = []
     for arm, some in _arms(results).items():
-        accuracy = estimate([c[-1] for c in map(_curve, some.cells) if c])
+        accuracy = estimate([c[-1] for c in map(curve, some.cells) if c])
         promises = (p.epsilon for c in some.cells if c.card for p in c.card.promises)
         epsilon = next((epsilon for epsilon in promises if epsilon is not None), "none")
         for (by, epochs), got in some.where(measure="auc", choice="best").by("attack", "epochs").items():
@@ -134,14 +134,14 @@ def _arms(results: Results) -> dict[str, Results]:
     return {" ".join(map(str, key)) if varied else str(key): some for key, some in arms.items()}
 
 
-def _curve(cell: Cell) -> list[float]:
+def curve(cell: Cell) -> list[float]:
     """Mean accuracy over users, round by round."""
     return [r.value for r in cell.readings if r.measure == "accuracy" and r.client is None]
 
 
 def _mean_curve(cells: Sequence[Cell]) -> list[float]:
     """Over seeds; one that stopped early counts with its last value."""
-    curves = [c for c in map(_curve, cells) if c]
+    curves = [c for c in map(curve, cells) if c]
     longest = max((len(c) for c in curves), default=0)
     return [sum(c[min(i, len(c) - 1)] for c in curves) / len(curves) for i in range(longest)]
 

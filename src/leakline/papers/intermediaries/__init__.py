@@ -1,9 +1,9 @@
 """Paper 004: intermediaries."""
 
-from leakline.papers.intermediaries import figures, tables
+from leakline.papers.intermediaries import figures, tables, verdicts
 from leakline.report.papers import Paper
 
 PAPER = Paper(
     "intermediaries", ("intermediaries-classification", "intermediaries-segmentation"),
-    tables.TABLES | figures.FIGURES, figures.charts,
+    tables.TABLES | figures.FIGURES, figures.charts, number="004", verdicts=verdicts.verdicts,
 )  # fmt: skip

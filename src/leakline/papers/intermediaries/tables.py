@@ -24,7 +24,7 @@ NO_PROMISE = "no promise: v or C from un-noised updates"
 
 def table_1(results: Results) -> Table:
     """Table 1: utility without and with intermediaries, the paper's numbers beside ours, and both epsilons."""
-    task, found = _task(results), arms(results)
+    task, found = task_of(results), arms(results)
     columns = ["method", "row", "no privacy (paper)", "no privacy (ours)"]
     for z in task.z:
         columns += [f"z = {z:g} (paper)", f"z = {z:g} (ours)"]
@@ -37,7 +37,7 @@ def table_1(results: Results) -> Table:
             if paper is None and not any(mine):
                 continue
             first = label == name
-            for place, measure in enumerate(_measures(own, task)):
+            for place, measure in enumerate(measures_of(own, task)):
                 row: list[Any] = [label, task.shown[place]]
                 row.append(printed.shown(task.none[strategy][place]) if first else None)
                 row.append(free.utility(measure) if first and free else None)
@@ -59,10 +59,10 @@ def table_1(results: Results) -> Table:
 
 def equal_privacy(results: Results) -> Table:
     """Every arm by the epsilon of one client, against the best arm without a split that is at least as private."""
-    task, rows = _task(results), []
+    task, rows = task_of(results), []
     found = sorted((a for a in arms(results) if a.mu is not None), key=lambda a: (a.strategy, a.mu or 0.0, a.split))
     for arm in found:
-        first, second = _measures([arm], task)
+        first, second = measures_of([arm], task)
         other = counterpart(arm, found)
         left = None if other is None else difference(arm.by_seed(first), other.by_seed(first))
         rows.append((
@@ -83,10 +83,10 @@ def equal_privacy(results: Results) -> Table:
 
 def gain(results: Results) -> Table:
     """How much of what intermediaries gain is left when a client gets the same promise."""
-    task, rows = _task(results), []
+    task, rows = task_of(results), []
     found = [a for a in arms(results) if a.z is not None]
     for arm in (a for a in found if a.split):
-        measure = _measures([arm], task)[0]
+        measure = measures_of([arm], task)[0]
         same = [a for a in found if a.strategy == arm.strategy]
         plain = next(iter(sorted((a for a in same if not a.split and _close(a.z, arm.z)), key=_unlike(arm))), None)
         if plain is None:
@@ -156,9 +156,11 @@ def _unlike(arm: Arm) -> Callable[[Arm], bool]:
     return lambda other: (other.bound, other.clip) != (arm.bound, arm.clip)
 
 
-def _task(results: Results) -> printed.Task:
+def task_of(results: Results) -> printed.Task:
+    """The half of Table 1 that a study is about: by its data, or by its name where nothing was run."""
     kinds = [cell.task.get("kind") for cell in results.finished.cells]
-    return printed.SEGMENTATION if "segmentation" in kinds else printed.CLASSIFICATION
+    named = not kinds and results.name == "intermediaries-segmentation"
+    return printed.SEGMENTATION if named or "segmentation" in kinds else printed.CLASSIFICATION
 
 
 def _ours(found: Sequence[Arm]) -> str:
@@ -172,7 +174,7 @@ def _ours(found: Sequence[Arm]) -> str:
     return ""
 
 
-def _measures(found: Sequence[Arm], task: printed.Task) -> tuple[str, str]:
+def measures_of(found: Sequence[Arm], task: printed.Task) -> tuple[str, str]:
     """The paper's two measures; with more than two classes the micro-averaged AUC stands in for the AUC."""
     first, second = task.measures
     has = {r.measure for a in found for c in a.cells for r in c.readings}

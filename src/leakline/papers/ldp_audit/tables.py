@@ -7,7 +7,7 @@ Clopper-Pearson bounds of the pooled counts. Figures come as the table of their 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,9 +36,17 @@ class Game:
 
     def got(self, adversary: str, box: str, rule: str, **varied: float) -> tuple[float | None, float | None]:
         """The mean of eq. (3) and the bound that holds; nothing where it was not played."""
+        r = self._line(adversary, box, rule, varied)
+        return (None, None) if r is None else (r.value, r.low)
+
+    def trials(self, adversary: str, box: str, rule: str, **varied: float) -> int | None:
+        """How many trials that took."""
+        r = self._line(adversary, box, rule, varied)
+        return None if r is None else r.n
+
+    def _line(self, adversary: str, box: str, rule: str, varied: Mapping[str, float]) -> Reading | None:
         asked = {"adversary": adversary, "box": box, "rule": rule, **{key: varied.get(key) for key in VARIED}}
-        fitting = (r for r in self.played if asked == {key: r.about.get(key) for key in asked})
-        return next(((r.value, r.low) for r in fitting), (None, None))
+        return next((r for r in self.played if asked == {key: r.about.get(key) for key in asked}), None)
 
     def varied(self, what: str) -> list[float]:
         """The values of one of `VARIED`."""

@@ -14,6 +14,7 @@ from typing import Any
 
 from leakline.errors import StoreError
 from leakline.papers.metric_privacy import printed
+from leakline.papers.metric_privacy.gaps import gap
 from leakline.readings import Reading, label_of, rule_of
 from leakline.report.papers import Tables
 from leakline.results import Cell, Estimate, Results
@@ -134,31 +135,6 @@ def noise(results: Results) -> Table:
             rows.append((*labels, *span, mean(std), len(std)))
     columns = ("scenario", "strategy", "defence", "smallest d", "mean d", "largest d", "mean noise std", "rounds")
     return Table("Distances and noise", columns, tuple(rows), "d < 1: more noise than global DP with the same z")
-
-
-def gap(results: Results) -> Table:
-    """Does metric privacy beat global DP: test accuracy less global DP's, at equal z and at equal actual noise."""
-    others = ("global-dp", printed.CONTROL, "none")
-    rows: list[tuple[object, ...]] = []
-    for scenario, inside in results.finished.by("scenario").items():
-        means: dict[str, list[float]] = {other: [] for other in others}
-        for strategy, cells in inside.by("strategy").items():
-            by_seed = {
-                defence: {c.labels.get("seed"): float(r.value) for c in some.cells if (r := c.newest("accuracy"))}
-                for defence, some in cells.by("defence").items()
-            }
-            ours = by_seed.get("metric-privacy", {})
-            gaps = [estimate([v - by_seed[o][s] for s, v in ours.items() if s in by_seed.get(o, {})]) for o in others]
-            for other, left in zip(others, gaps, strict=True):
-                means[other] += [] if left is None else [left.mean]
-            rows.append((scenario, strategy, *gaps))
-        rows.append((scenario, "mean over strategies", *(estimate(values) for values in means.values())))
-    columns = ("scenario", "strategy", "less global DP (equal z)", "less matched noise (equal noise)", "less vanilla")
-    note = (
-        "metric privacy's test accuracy less the other's, paired by seed; an interval around 0 shows no difference; "
-        "mean over strategies: with the t-interval over strategies, each counted once"
-    )
-    return Table("Metric privacy against its alternatives", columns, tuple(rows), note)
 
 
 def inference(results: Results) -> Table:

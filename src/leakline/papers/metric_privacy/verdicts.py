@@ -1,0 +1,72 @@
+"""What became of paper 000's tables and of its claims."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from statistics import mean
+
+from leakline.papers.metric_privacy import printed
+from leakline.papers.metric_privacy.gaps import pooled
+from leakline.papers.metric_privacy.tables import TABLES
+from leakline.report.verdicts import Row, Verdicts, claim_row, examples, impossible, rows_of
+from leakline.results import Results
+
+LAST, FINAL = ("4", "6"), ("5", "7", "A12")
+WORLDS = ("9", "10", "D13", "D14", "D15", "D16", "11")
+
+
+def verdicts(stores: Mapping[str, Results]) -> Verdicts:
+    """Tables 2 to 11, A.12 and D.13 to D.16, and what the text concludes from them."""
+    trained, inferred = stores["metric-privacy"], stores["client-inference"]
+    n = examples(trained.finished.cells, "accuracy")
+    found: dict[str, list[Row]] = {}
+    for number in (*LAST, *FINAL):
+        table = TABLES[f"metric-privacy/{number}"](trained)
+        found[table.title] = rows_of(table, n)
+    worlds = next((r.n for r in inferred.where(measure="auc").every if r.n), None)
+    for number in WORLDS:
+        table = TABLES[f"metric-privacy/{number}"](inferred)
+        found[table.title] = rows_of(table, worlds)
+    found["Table 8: clients for client inference"] = [
+        impossible("target, class 0", "524", "the three clients would hold 824 images of class 0, the data set has 724")
+    ]
+    found["What the paper concludes"] = [*_gains(trained), *_protection(inferred)]
+    return found
+
+
+def _gains(results: Results) -> list[Row]:
+    """Metric privacy against global DP at equal z, and against as much noise: pooled over strategies and partitions."""
+    rows = []
+    for other, words, paper in (
+        (
+            "global-dp",
+            "metric privacy is more accurate than global DP at equal z",
+            "every strategy but FedOpt and FedYogi in Table 7",
+        ),
+        (printed.CONTROL, "and at equal actual noise (the paper did not ask)", "not in the paper"),
+    ):
+        gaps = pooled(results, other)
+        row = claim_row(f"{words}, mean over strategies, partitions and seeds", paper, gaps.estimate, gaps.pairs)
+        sign = f"n: pairs; {gaps}; seeds: of each pair" if gaps.pairs else ""
+        rows.append(replace(row, seeds=gaps.seeds, note=sign))
+    return rows
+
+
+def _protection(results: Results) -> list[Row]:
+    """Whether an attacker who has both worlds to compare does better than chance under each defence."""
+    rows = []
+    for defence in printed.DEFENCES[1:]:
+        cells = results.finished.where(defence=defence, attack="client-inference", measure="auc", shadow="inside")
+        best = [r for r in cells.every if r.about.get("rule") == "paper"]
+        what = f"{printed.SHOWN[defence]} protects against client inference: AUC of the paper's statistic"
+        if not best:
+            rows.append(Row(what, "protected"))
+            continue
+        low = mean(r.low for r in best if r.low is not None)
+        value = mean(float(r.value) for r in best)
+        seen = sum(r.low is not None and r.low > 0.5 for r in best)
+        verdict = "not reproduced" if seen else "undecided"
+        note = f"mean over strategies; the interval lies above chance under {seen} of {len(best)}"
+        rows.append(Row(what, "protected", f"{value:.3f}", f"mean lower end {low:.3f}", best[0].n, 1, verdict, note))
+    return rows
