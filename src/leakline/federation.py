@@ -309,6 +309,8 @@ def _round(federation: Federation, transport: Transport, keep: Keep, state: Stat
 
     still = unmoved(change) if index == 0 and orders else ()
     change = stack.publish(change, "aggregate", arrivals.receipts, turns)
+    if (gain := strategy.combine.gain(arrivals.receipts)) != 1:
+        change = change * gain
     step, optimiser = strategy.optimiser.step(change.vector, state.optimiser, index)
     change = stack.publish(change.like(step), "model", arrivals.receipts, turns)
     optimiser = strategy.optimiser.told(step, change.vector, optimiser)

@@ -177,6 +177,14 @@ def test_small_unet_keeps_the_size(side):
         MENU["small-unet"]().build((1, side + 2, side), 2, "segmentation")
 
 
+def test_the_unet_of_paper_004_has_its_size():
+    """The released network's BatchNorm has no values of its own, so ours are counted beside the norm's."""
+    network = MENU["small-unet"]((32, 64, 128, 256, 512), up="transposed").build((3, 32, 32), 2, "segmentation")
+    norms = {id(p) for m in network.modules() if isinstance(m, torch.nn.GroupNorm) for p in m.parameters()}
+    assert sum(p.numel() for p in network.parameters() if id(p) not in norms) == 7_757_153
+    assert network(torch.zeros(1, 3, 32, 32)).shape == (1, 1, 32, 32)
+
+
 @pytest.mark.parametrize("name", sorted(MONAI))
 def test_the_norm_reaches_every_layer_of_monai_networks(name):
     pytest.importorskip("monai", reason="MONAI is an extra")

@@ -58,6 +58,12 @@ def test_a_number_is_judged_by_our_interval(paper: object, ours: object, verdict
     assert (row.ours == NOT_RUN) == (verdict == NOT_RUN)
 
 
+def test_a_number_of_another_size_is_shown_and_not_judged() -> None:
+    row = number_row("x", 0.91, NARROW, 640, "rounds 12, the paper 20")
+    assert (row.verdict, row.ours, row.note) == (UNDECIDED, "0.900", "rounds 12, the paper 20")
+    assert number_row("x", 0.91, None, 640, "rounds 12, the paper 20").verdict == NOT_RUN
+
+
 def test_a_claim_is_judged_by_its_side() -> None:
     above, below, both = (Estimate(m, 0.1, m - 0.2, m + 0.2, 3) for m in (0.3, -0.3, 0.1))
     assert [claim_row("x", "+", e).verdict for e in (above, below, both, Estimate(0.3), None)] == [

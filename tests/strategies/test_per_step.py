@@ -11,7 +11,7 @@ import tiny
 from leakline.bench.training import Plan
 from leakline.defences import GlobalDP, Intermediaries
 from leakline.privacy import Claim, NoClaim
-from leakline.strategies import MENU, PerStep
+from leakline.strategies import MENU, PerStep, Strategy
 
 UNEVEN = tiny.task((4, 8, 20))
 """1, 2 and 5 steps of batches of 4."""
@@ -88,3 +88,21 @@ def test_settings():
     assert not isinstance(MENU["fednova"]("even").combine, PerStep)
     with pytest.raises(ValueError, match="-1"):
         MENU["fednova"](steps=-1)
+
+
+def test_noise_that_is_scaled_with_tau_eff() -> None:
+    """Without noise both ways are one; with it the released code's is tau_eff times as large (facts of paper 004)."""
+    uneven = tiny.federation(task=tiny.task((8, 16, 24)), rounds=1, plan=Plan(epochs=1, batch=4, learning_rate=1e-3))
+    plain, scaled = (MENU["fednova"]("even", noise=noise) for noise in ("plain", "scaled"))
+
+    def result(strategy: Strategy, std: float) -> torch.Tensor:
+        defence = GlobalDP(std, 1e3, denominator="actual")
+        return tiny.run(uneven.but(strategy=strategy, defences=(defence,)))[-1].result.vector
+
+    silent = [result(strategy, 0.0) for strategy in (plain, scaled)]
+    assert torch.allclose(*silent, atol=1e-6)
+    added = [result(strategy, 1e-3) - still for strategy, still in zip((plain, scaled), silent, strict=True)]
+    tau_eff = (2 + 4 + 6) / 3  # batches of four
+    assert torch.allclose(added[1], tau_eff * added[0], rtol=1e-3)
+    with pytest.raises(ValueError, match="noise"):
+        MENU["fednova"](noise="loud")

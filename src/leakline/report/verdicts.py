@@ -5,6 +5,7 @@ reproduced       a number: the paper's value (with twice its printed spread) mee
                  says. A claim: our interval lies on its side of the line.
 not reproduced   a number: they do not meet. A claim: our interval lies on the other side.
 undecided        our interval cannot tell: it is too wide, has both sides in it, or there is one seed and so none.
+                 So are all numbers of runs on other data or at another size than the paper's: only claims are judged.
 cannot be        the number is impossible, or follows from no run: the row says why.
 not run          the store has no cell for it.
 """
@@ -46,13 +47,18 @@ Verdicts = Mapping[str, Sequence[Row]]
 """A paper's rows by table."""
 
 
-def number_row(what: str, paper: Any, ours: Any, n: int | None = None) -> Row:
-    """A printed number (as a number, or as text with its spread) beside an estimate, a number or nothing."""
+def number_row(what: str, paper: Any, ours: Any, n: int | None = None, other: str = "") -> Row:
+    """A printed number (as a number, or as text with its spread) beside an estimate, a number or nothing.
+
+    ``other``: in what ours was run otherwise than the paper's; then it is shown and not judged.
+    """
     printed = shown(paper)
     if found := _PRINTED.fullmatch(printed):
         value, spread, wrong = float(found[1]), float(found[2] or 0), bool(found[3])
         if wrong:
             return Row(what, printed, *_own(ours, n), CANNOT_BE, "no masks have such an IoU beside such a Dice")
+        if other and ours not in (None, ""):
+            return Row(what, printed, *_own(ours, n), UNDECIDED, other)
         if isinstance(ours, Estimate):
             return Row(what, printed, *_own(ours, n), _meets(value, 2 * spread, ours))
         if isinstance(ours, int | float):
@@ -87,7 +93,7 @@ def impossible(what: str, paper: str, why: str) -> Row:
     return Row(what, paper, "", verdict=CANNOT_BE, note=why)
 
 
-def rows_of(table: Table, n: int | None = None) -> list[Row]:
+def rows_of(table: Table, n: int | None = None, other: str = "") -> list[Row]:
     """The rows of a table that has the paper's column and ours side by side: "X (paper)", "X (ours)"."""
     pairs = [i for i, name in enumerate(table.columns) if name.endswith(" (paper)")]
     heads = [i for i, name in enumerate(table.columns) if not name.endswith((" (paper)", " (ours)"))]
@@ -96,8 +102,22 @@ def rows_of(table: Table, n: int | None = None) -> list[Row]:
         place = ", ".join(str(row[i]) for i in heads if row[i] not in (None, ""))
         for i in pairs:
             if row[i] not in (None, ""):
-                rows.append(number_row(f"{place}, {table.columns[i].removesuffix(' (paper)')}", row[i], row[i + 1], n))
+                what = f"{place}, {table.columns[i].removesuffix(' (paper)')}"
+                rows.append(number_row(what, row[i], row[i + 1], n, other))
     return rows
+
+
+def otherwise(results: Results, data: str, **plan: Any) -> str:
+    """In what the finished cells differ from the paper's data and training, in words; "" where they do not."""
+    said: dict[str, None] = {}
+    for cell in results.finished.cells:
+        here = {"rounds": cell.federation.get("rounds"), **dict(cell.federation.get("plan") or {})}
+        name = str(cell.task.get("name", ""))
+        said |= {f"data {name}": None} if name != data else {}
+        said |= {
+            f"{key} {here.get(key)}, the paper {value}": None for key, value in plan.items() if here.get(key) != value
+        }
+    return "; ".join(said)
 
 
 def examples(cells: Iterable[Cell], measure: str) -> int | None:

@@ -113,17 +113,21 @@ def fedyogi(
     return Strategy(Mean(weighting), _from(base, optimiser), warm_start=warm_start)
 
 
-def fednova(weighting: Weighting = "examples", steps: float = 0.0) -> Strategy:
+def fednova(
+    weighting: Weighting = "examples", steps: float = 0.0, noise: Literal["plain", "scaled"] = "plain"
+) -> Strategy:
     """Normalised averaging: change per local step (Wang et al. 2020).
 
     ``steps = 0`` takes tau_eff from the round, after any clipping, as paper 004 does: no promise survives that. A
     number of steps given beforehand is public: updates are normalised first, then clipped, averaged and noised, and
     the result is taken ``steps`` times, noise included. The clip bound is then that of *one* step. Where all clients
-    take equally many steps, and that number is given, both are the same but for the clip.
+    take equally many steps, and that number is given, both are the same but for the clip. ``noise`` as in `Nova`.
     """
+    if noise not in ("plain", "scaled"):
+        raise ValueError(f'noise must be "plain" or "scaled": {noise!r}')
     if steps < 0:
         raise ValueError(f"steps must not be negative: {steps}")
-    return Strategy(PerStep(weighting), SGD(steps)) if steps else Strategy(Nova(weighting))
+    return Strategy(PerStep(weighting), SGD(steps)) if steps else Strategy(Nova(weighting, noise))
 
 
 def _from(base: Base, optimiser: SGD | Adaptive) -> Optimiser:

@@ -6,14 +6,14 @@ six million values never lie in memory together; what needs all rows stacks them
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from leakline.messages import Update
+from leakline.messages import Receipt, Update
 from leakline.privacy import NoClaim
 from leakline.weights import Layout, Weights
 
@@ -39,6 +39,10 @@ class Combine:
     def prepare(self, update: Update) -> Update:
         """An update as the defences are to see it."""
         return update
+
+    def gain(self, cohort: Sequence[Receipt]) -> float:
+        """What the combined change is multiplied by once defences have added their noise: so the noise is too."""
+        return 1.0
 
     def influence(self, clip: float, clients: float) -> float | NoClaim:
         """How far one of ``clients`` whose updates are no longer than ``clip`` moves the result, or why nobody can say.
@@ -201,19 +205,33 @@ class Nova(Combine):
 
     This is the form for plain local SGD, where a_i = (1, ..., 1). With equal steps it is the weighted mean. tau_eff
     is measured, and each update is rescaled after a defence clipped it: under `PerStep` neither is so.
+
+    ``noise = "scaled"``: noise that a defence adds to the mean is taken tau_eff times with it, as paper 004's released
+    code has it. ``"plain"``: it is added to the finished change.
     """
 
     weighting: Weighting = "examples"
+    noise: Literal["plain", "scaled"] = "plain"
 
     def influence(self, clip: float, clients: float) -> NoClaim:
         """Not bounded: steps come in after the clip."""
         return NoClaim("FedNova rescales each update by its step count after the clip", EVEN)
 
     def __call__(self, updates: Iterable[Update]) -> Weights:
-        """The combined change."""
+        """The combined change, or that of one step where the noise is to be scaled with it."""
         running, steps = _Running(), 0.0
         for update in updates:
-            weight = float(update.examples) if self.weighting == "examples" else 1.0
+            weight = self._weight(update.examples)
             running.add(update, weight, 1.0 / max(update.steps, 1))
             steps += weight * max(update.steps, 1)
-        return running.mean(steps / running.weight if running.weight else 1.0)
+        return running.mean(steps / running.weight if running.weight and self.noise == "plain" else 1.0)
+
+    def gain(self, cohort: Sequence[Receipt]) -> float:
+        """tau_eff of those who answered, where it is still to be applied."""
+        whole = sum(self._weight(receipt.examples) for receipt in cohort)
+        if self.noise == "plain" or not whole:
+            return 1.0
+        return sum(self._weight(receipt.examples) * max(receipt.steps, 1) for receipt in cohort) / whole
+
+    def _weight(self, examples: int) -> float:
+        return float(examples) if self.weighting == "examples" else 1.0

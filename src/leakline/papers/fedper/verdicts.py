@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from leakline.papers.fedper import printed
 from leakline.papers.fedper.tables import GOAL, PAPERS, curve
-from leakline.report.verdicts import Row, Verdicts, claim_row, number_row
+from leakline.report.verdicts import Row, Verdicts, claim_row, number_row, otherwise
 from leakline.results import Estimate, Results
 from leakline.results.estimate import estimate
 
@@ -18,6 +18,7 @@ ABSENT = "the data set needs a registration and was not run"
 def verdicts(stores: Mapping[str, Results]) -> Verdicts:
     """Utility, speed, attribute and membership inference on MotionSense; MobiAct."""
     results = stores["fedper"].finished
+    other = otherwise(results, "motionsense", rounds=200, epochs=10, learning_rate=0.001)
     users = max((len(cell.task.get("clients", ())) or len(cell.holders) for cell in results.cells), default=None)
     accuracy = {arm: _by_seed(some) for arm, some in results.by("defence").items()}
     return {
@@ -35,11 +36,11 @@ def verdicts(stores: Mapping[str, Results]) -> Verdicts:
             ),
         ],
         "Figure 3: rounds to 90 % accuracy, MotionSense": [
-            number_row(f"{arm}, rounds to 90 %", paper, _rounds(results.where(defence=arm)), users)
+            number_row(f"{arm}, rounds to 90 %", paper, _rounds(results.where(defence=arm)), users, other)
             for arm, paper in printed.ROUNDS.items()
         ],
-        "Figures 4 and 5: attribute inference, MotionSense": _attributes(results, users),
-        "Figure 6: who took part, MotionSense": _membership(results, users),
+        "Figures 4 and 5: attribute inference, MotionSense": _attributes(results, users, other),
+        "Figure 6: who took part, MotionSense": _membership(results, users, other),
         "MobiAct": [
             Row("FedPer is more accurate than plain averaging", f"+{printed.GAIN['MobiAct']:g} points", note=ABSENT),
             Row("noise costs accuracy", f"{printed.NOISE_LOSS['MobiAct']:g} points", note=ABSENT),
@@ -48,23 +49,23 @@ def verdicts(stores: Mapping[str, Results]) -> Verdicts:
     }  # fmt: skip
 
 
-def _attributes(results: Results, users: int | None) -> list[Row]:
+def _attributes(results: Results, users: int | None, other: str) -> list[Row]:
     rows = []
     for attack in ("gender", "bmi"):
         found = {arm: _right(some, attack) for arm, some in results.by("defence").items()}
         if attack == "gender":
             ours = estimate(list(found.get("vanilla", {}).values()))
-            rows.append(number_row("gender from plain updates, accuracy", printed.GENDER, ours, users))
+            rows.append(number_row("gender from plain updates, accuracy", printed.GENDER, ours, users, other))
         drop = _less(found, "vanilla", "fedper")
         rows.append(claim_row(f"FedPer lowers the accuracy of guessing {attack} (by)", printed.DROP, drop, users))
     return rows
 
 
-def _membership(results: Results, users: int | None) -> list[Row]:
+def _membership(results: Results, users: int | None, other: str) -> list[Row]:
     found = {arm: _right(some, "took-part") for arm, some in results.by("defence").items()}
     own = estimate(list(found.get("fedper", {}).values()))
     return [
-        number_row("accuracy under FedPer", printed.MEMBERSHIP, own, users),
+        number_row("accuracy under FedPer", printed.MEMBERSHIP, own, users, other),
         *(
             claim_row(
                 f"lower than under noise ({noise} less FedPer)", "20 points", _less(found, noise, "fedper"), users

@@ -9,19 +9,23 @@ from leakline.papers.intermediaries import printed
 from leakline.papers.intermediaries.arms import arms, difference
 from leakline.papers.intermediaries.tables import counterpart, measures_of, table_1, task_of
 from leakline.privacy.gdp import gdp_epsilon
-from leakline.report.verdicts import Row, Verdicts, claim_row, examples, impossible, number_row, rows_of
+from leakline.report.verdicts import Row, Verdicts, claim_row, examples, impossible, number_row, otherwise, rows_of
 from leakline.results import Results
+
+DATA = {"intermediaries-classification": "rsna-ich", "intermediaries-segmentation": "prostate"}
+"""The paper's data sets by study."""
 
 
 def verdicts(stores: Mapping[str, Results]) -> Verdicts:
     """Both halves of Table 1, what is printed as epsilon, and what is left at equal privacy of one client."""
     found: dict[str, list[Row]] = {"Table 1: epsilon": _epsilons()}
-    for name in ("intermediaries-classification", "intermediaries-segmentation"):
+    for name in DATA:
         results = stores[name]
         task = task_of(results)
         first = measures_of(arms(results), task)[0]
         n = examples(results.finished.cells, first)
-        rows = [row for row in rows_of(table_1(results), n) if "epsilon" not in row.what]
+        other = otherwise(results, DATA[name], rounds=printed.ROUNDS)
+        rows = [row for row in rows_of(table_1(results), n, other) if "epsilon" not in row.what]
         found[f"Table 1: {task.name}"] = rows
         found[f"What the paper concludes: {task.name}"] = _claims(results, task, n)
     return found
