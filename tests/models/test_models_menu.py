@@ -20,6 +20,7 @@ SHAPES = {
     "small-cnn": (1, 8, 8),
     "motion-cnn": (9, 125),
     "mlp": (1, 8, 8),
+    "linear": (81,),
     "resnet": (1, 16, 16),
     "small-unet": (1, 32, 32),
     "resnet-18": (3, 32, 32),

@@ -14,6 +14,7 @@ from leakline.data.csv_signals import CsvSignals
 from leakline.data.dicom_folder import DicomFolder
 from leakline.data.digits import Digits
 from leakline.data.elsewhere import AtNodes, Elsewhere
+from leakline.data.features import FEATURES, Scattering
 from leakline.data.folders import ImageFolder
 from leakline.data.motion import Motion
 from leakline.data.nifti_folder import NiftiFolder
@@ -93,6 +94,7 @@ __all__ = [
     "CLIENT_INFERENCE",
     "COUNT_TABLES",
     "DATASETS",
+    "FEATURES",
     "HOMOGENEOUS",
     "NON_IID",
     "PARTITIONERS",
@@ -129,6 +131,7 @@ __all__ = [
     "Prostate",
     "Row",
     "RsnaIch",
+    "Scattering",
     "Sizes",
     "Source",
     "Svhn",

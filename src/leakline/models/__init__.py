@@ -22,7 +22,7 @@ from leakline.models.own import FACTORY, Imported, factory_of, made
 from leakline.models.papers import Paper000CNN, Paper002CNN
 from leakline.models.preflight import Finding, has_batchnorm, has_dropout, preflight
 from leakline.models.residual import ResNet
-from leakline.models.small import MLP, MotionCNN, SmallCNN
+from leakline.models.small import MLP, Linear, MotionCNN, SmallCNN
 from leakline.models.unet import SmallUNet
 from leakline.models.weights_file import WeightsFile
 
@@ -50,6 +50,7 @@ MENU: dict[str, type[Model]] = {
     "small-cnn": SmallCNN,
     "motion-cnn": MotionCNN,
     "mlp": MLP,
+    "linear": Linear,
     "resnet": ResNet,
     "small-unet": SmallUNet,
     "resnet-18": ResNet18,

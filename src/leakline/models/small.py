@@ -117,6 +117,22 @@ class MotionCNN:
 
 
 @dataclass(frozen=True)
+class Linear:
+    """One dense layer on the input as a vector: what fixed features ask for, and the fewest weights to noise.
+
+    It starts from zero, where all classes are equally likely: nothing random has to be unlearnt.
+    """
+
+    def build(self, shape: Shape, classes: int, kind: Kind = "classification") -> nn.Module:
+        """The layer for inputs of any shape."""
+        needs("linear", "classification", kind)
+        head = nn.Linear(prod(shape), classes)
+        nn.init.zeros_(head.weight)
+        nn.init.zeros_(head.bias)
+        return nn.Sequential(OrderedDict(flatten=nn.Flatten(), head=head))
+
+
+@dataclass(frozen=True)
 class MLP:
     """Dense layers over the flattened input, whatever its shape."""
 

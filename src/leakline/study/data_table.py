@@ -26,6 +26,7 @@ SHARING: dict[str, tuple[Any, Any]] = {
     "seed": (int | Literal["each"], 0),
     "otherwise": (dict[str, Any], {}),
     "keep_groups": (bool, True),
+    "features": (dict[str, Any] | str, {}),
 }
 PLACES = ("path", "test", "validation", "key")
 """Settings of data sets that name a file or folder: looked for beside the study first, then in the current folder."""
@@ -57,7 +58,11 @@ def data_of(table: Mapping[str, Any], mistakes: Mistakes, notes: list[str], here
     shared_out = values.pop("partition", "even")
     partitioner = build(data_menu.PARTITIONERS, shared_out, ("data", "partition"), mistakes, kinds.PARTITIONER)
     values.pop("otherwise", None)
-    return None if partitioner is None else Shared(source, partitioner, tuple(sorted(values.items())))
+    wanted = values.pop("features", None)
+    features = build(data_menu.FEATURES, wanted, ("data", "features"), mistakes) if wanted else None
+    if partitioner is None or (wanted and features is None):
+        return None
+    return Shared(source, partitioner, tuple(sorted(values.items())), features)
 
 
 def _found(place: str, beside: Sequence[Path]) -> str:

@@ -23,6 +23,7 @@ from leakline.study.at_work import at_work, declared
 from leakline.study.cells import Cell, Study
 from leakline.study.counted import Counted, Ledger, place_of
 from leakline.study.describe import THREADS, description, key_of
+from leakline.study.kept_features import kept_in
 from leakline.study.lab import Lab, attack_key, meet
 from leakline.study.pace import Pace, Standing
 from leakline.study.sharing import look_again
@@ -57,6 +58,18 @@ def run_study(
     A cell that another process is working on comes last: by then it is there, or this process goes on with it.
     ``watch`` is told, often, what is being done and how long it will still take.
     """
+    with kept_in(out):
+        yield from _run_study(study, out, workers, watch, opens, deadline)
+
+
+def _run_study(
+    study: Study,
+    out: Path,
+    workers: int,
+    watch: Callable[[Standing], None] | None,
+    opens: Opens | None,
+    deadline: float,
+) -> Iterator[Outcome]:
     torch.set_num_threads(THREADS)
     store, pace = Store(out), Pace(watch or unwatched)
     ledger = Ledger(pace, store, workers)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from leakline import data as data_menu
 from leakline.data.base import Dataset, Task
+from leakline.data.features import Features, featured, publicly_scaled
 from leakline.errors import DataError, LeaklineError
+from leakline.study.kept_features import kept
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,6 +20,7 @@ class Shared:
     source: Any
     partitioner: Any
     values: tuple[tuple[str, Any], ...]
+    features: Features | None = None
 
     def __hash__(self) -> int:
         return hash(repr(self))
@@ -50,13 +53,23 @@ def _read(source: Shared) -> Dataset:
     return source.source.load()  # type: ignore[no-any-return]
 
 
+@lru_cache(maxsize=4)
+def _featured(shared: Shared) -> Dataset:
+    assert shared.features is not None
+    return featured(_loaded(Shared(shared.source, None, ())), shared.features, partial(kept, shared.features))
+
+
 @lru_cache(maxsize=8)
 def _partitioned(shared: Shared, seed: int) -> Task:
     values = dict(shared.values)
     values.pop("seed", None)
     dataset = _loaded(Shared(shared.source, None, ()))
+    if shared.features is not None:
+        dataset = _featured(Shared(shared.source, None, (), shared.features))
     try:
-        return data_menu.partition(dataset, shared.partitioner, seed=seed, **values)
+        task = data_menu.partition(dataset, shared.partitioner, seed=seed, **values)
+        by_public = shared.features is not None and shared.features.normalise == "public"
+        return publicly_scaled(task) if by_public else task
     except ValueError as error:
         raise DataError(str(error), "data", "check the [data] table of the study") from error
 

@@ -20,6 +20,7 @@ from leakline.study import media
 from leakline.study.carded import card_so_far
 from leakline.study.describe import description, key_of
 from leakline.study.files import Lines, is_sealed, is_there, read_json, read_text
+from leakline.study.kept_features import kept_in
 from leakline.study.spec import parse
 from leakline.study.store import BEFORE, CHECKPOINT, LINES, Run, Store, digest_of, finished
 from leakline.study.tensors import read_sealed
@@ -44,7 +45,8 @@ def verify(root: Path) -> Verified:
     text = read_text(root / "study.toml") if is_there(root / "study.toml") else ""
     if grid.get("text") != digest_of(text):
         problems.append("study.toml is not the file that was run")
-    federations = _federations(text, unchecked)
+    with kept_in(root):
+        federations = _federations(text, unchecked)
     folders = [path for path in sorted((root / "runs").glob("*")) if path.is_dir()] if root.is_dir() else []
     for folder in folders:
         if folder.is_symlink() or not folder.name.isalnum():

@@ -13,8 +13,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from leakline.data import DATASETS, Client, Data, Dataset, is_safe
+from leakline.data import DATASETS, FEATURES, Client, Data, Dataset, is_safe
 from leakline.data.elsewhere import relabelled
+from leakline.data.features import featured
 from leakline.data.split import split, stream
 from leakline.errors import DataError
 from leakline.names import printable
@@ -55,6 +56,13 @@ def own_client(config: Config, name: str, fit: Mapping[str, Any]) -> Client:
     dataset = relabelled(_load(Path(str(config["data"]))), fit["classes"], where)
     if dataset.kind != fit["kind"]:
         raise DataError(f"its data are for {dataset.kind}, the study is about {fit['kind']}", where)
+    shape = list(dataset.train.x.shape[1:])
+    if fit.get("features") and shape != list(fit["shape"]):  # a file may hold features already
+        mistakes = Mistakes(where, {})
+        features = build(FEATURES, fit["features"], ("data", "features"), mistakes)
+        if features is None:
+            raise DataError(mistakes.text(), where)
+        dataset = featured(dataset, features)
     if list(dataset.train.x.shape[1:]) != list(fit["shape"]):
         raise DataError(
             f"its examples have shape {tuple(dataset.train.x.shape[1:])}, the study's {tuple(fit['shape'])}", where

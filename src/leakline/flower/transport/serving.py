@@ -14,7 +14,7 @@ import torch
 from flwr.app import Context
 from flwr.serverapp import Grid
 
-from leakline.data import AtNodes, Client, Data, Elsewhere, Task
+from leakline.data import FEATURES, AtNodes, Client, Data, Elsewhere, Task
 from leakline.errors import LeaklineError, StackError, StudyError
 from leakline.federation import Federation
 from leakline.flower.transport.exchange import FlowerTransport
@@ -171,6 +171,7 @@ class Gathering:
         self._fits = {
             "shape": list(base.shape), "classes": list(base.classes), "kind": base.kind,
             "client_test": dict(shared.values).get("client_test", 0.2), "seed": data_seed,
+            **_features(shared),
         }  # fmt: skip
         self._names = [client.name for client in base.clients]
         transport = FlowerTransport(self.grid, names=self._names, **self.settings("federation"))
@@ -185,6 +186,20 @@ class Gathering:
                 "give a number",
             )
         return with_facts(base, facts), transport, self._fits
+
+
+def _features(shared: Shared) -> dict[str, Any]:
+    """What nodes are to make of their inputs, as a table of the study has it."""
+    if shared.features is None:
+        return {}
+    if isinstance(shared.source, AtNodes) or shared.features.normalise == "public":
+        raise StackError(
+            "nodes make features of their own records alone, and this study asks for more",
+            "data.features",
+            'give the study data of its own, and normalise = "record"; or let nodes hold features in their files',
+        )
+    name = next(name for name, kind in FEATURES.items() if kind is type(shared.features))
+    return {"features": {"use": name, **vars(shared.features)}}
 
 
 def base_task(shared: Shared, seed: int) -> Task:
