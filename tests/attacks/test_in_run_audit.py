@@ -229,7 +229,7 @@ def test_weights_of_tangled_directions_are_told_apart():
 def test_half_the_noise_is_caught_in_one_run(tmp_path):
     """9 of 10 times by the audit's own account; 5 of 6 runs are asked for (missed with probability 11 %)."""
     caught = [
-        met(wide(HalfTheNoise(Z, 1.0), seed=seed, values=9000), tmp_path / f"{seed}", InRunAudit(2000))["mu"].low
+        met(wide(HalfTheNoise(Z, 1.0), seed=seed, values=6000), tmp_path / f"{seed}", InRunAudit(2000))["mu"].low
         > 2 / Z
         for seed in range(6)
     ]
@@ -244,7 +244,7 @@ def test_bounds_at_95_percent_hold_in_95_of_100_sound_runs(defence, tmp_path):
     """25 runs of each of four kinds: none may exceed its promise (5 % may; seen: none of 100)."""
     above = 0
     for seed in range(25):
-        found = met(wide(defence, seed=seed), tmp_path / f"{seed}", InRunAudit(240))
+        found = met(wide(defence, seed=seed, values=1500), tmp_path / f"{seed}", InRunAudit(240))
         eps = found["epsilon"]
         above += found["mu"].low > found["mu"].about["promised"] or eps.low > eps.about["promised"]
     assert above <= 1
@@ -255,7 +255,7 @@ def test_the_estimate_is_within_a_fifth_of_the_promise(tmp_path):
     """At 1000 canaries of a sound mechanism its standard error is 7 % of epsilon."""
     truth = gdp_epsilon(2 / Z, 1e-5)
     found = [
-        met(wide(GlobalDP(Z, 1.0), seed=s, values=12000), tmp_path / f"{s}", InRunAudit(1000))["fitted-epsilon"]
+        met(wide(GlobalDP(Z, 1.0), seed=s, values=6000), tmp_path / f"{s}", InRunAudit(1000))["fitted-epsilon"]
         for s in range(10)
     ]
     assert sum(abs(f.value / truth - 1) <= 0.2 for f in found) >= 9

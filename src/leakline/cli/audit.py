@@ -22,10 +22,12 @@ from leakline.recordings import is_recording
 
 if TYPE_CHECKING:
     from leakline.attacks import Attack
+    from leakline.attacks.audit import Audit
     from leakline.cards import Card
     from leakline.recordings.findings import Finding
 
 Seat = Literal["promised", "server", "client"]
+Until = Literal["trials", "decided"]
 
 
 def audit(
@@ -45,6 +47,11 @@ def audit(
     preset: Annotated[str, typer.Option(help="A study's preset.")] = "",
     explain: Annotated[bool, typer.Option(help="Which games, against which claim, and what they could find.")] = False,
     narrow: Annotated[bool, typer.Option(help="The canary's games alone, without the wide look.")] = False,
+    until: Annotated[
+        str,
+        typer.Option(help="trials, or decided: stop once refuted, or once --margin above it would have been found."),
+    ] = "trials",
+    margin: Annotated[float, typer.Option(help="With --until decided: so much above the promise.")] = 0.25,
     in_run: Annotated[
         bool, typer.Option("--in-run", help="Canaries inside one more training run of each cell.")
     ] = False,
@@ -80,14 +87,15 @@ def audit(
                 "name a study; leakline.attacks.audit.one_run audits a defence with canaries alone",
             )
         if target in MENU:
-            cards, plain = _defence(target, context.args, adversary, who, rounds, trials, confidence, delta, not narrow)
+            played = Audit(trials, confidence, who, delta, not narrow, cast(Until, until), margin)
+            cards, plain = _defence(target, context.args, adversary, rounds, played)
         else:
             if context.args:
                 raise LeaklineError(f"unknown option {context.args[0]}", fix="settings go with a defence's name only")
-            played: Attack = Audit(trials, confidence, who, delta, not narrow)
+            one: Attack = Audit(trials, confidence, who, delta, not narrow, cast(Until, until), margin)
             if in_run:
-                played = InRunAudit(canaries, confidence=confidence, delta=delta)
-            cards, plain = _study(target, preset, out_dir, played, trust)
+                one = InRunAudit(canaries, confidence=confidence, delta=delta)
+            cards, plain = _study(target, preset, out_dir, one, trust)
     except ValueError as error:
         raise LeaklineError(str(error), "audit") from error
     if as_json:
@@ -103,10 +111,7 @@ def audit(
     gate_cards(cards, fail_if)
 
 
-def _defence(
-    name: str, options: Sequence[str], adversary: str, seat: Seat, rounds: int,
-    trials: int, confidence: float, delta: float, wide: bool,
-) -> tuple[list[Card], Any]:  # fmt: skip
+def _defence(name: str, options: Sequence[str], adversary: str, rounds: int, game: Audit) -> tuple[list[Card], Any]:
     from leakline.attacks.audit import audit as play
     from leakline.defences import MENU
     from leakline.study.build import Mistakes, build
@@ -116,8 +121,9 @@ def _defence(
     if built is None:
         raise LeaklineError(mistakes.text(), fix="`leakline list defences` shows what each can be given")
     audited = play(
-        built, adversary=adversary.split(","), seat=seat, rounds=rounds, trials=trials, confidence=confidence,
-        delta=delta, title=f"{name} {' '.join(options)}".strip(), wide=wide,
+        built, adversary=adversary.split(","), seat=game.seat_of, rounds=rounds, trials=game.trials,
+        confidence=game.confidence, delta=game.delta, title=f"{name} {' '.join(options)}".strip(), wide=game.wide,
+        until=game.until, margin=game.margin,
     )  # fmt: skip
     return [audited.card], audited.as_dict()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -103,6 +103,8 @@ def audit(
     delta: float = 1e-5,
     title: str = "",
     wide: bool = True,
+    until: Literal["trials", "decided"] = "trials",
+    margin: float = 0.25,
     **settings: Any,
 ) -> Audited:
     """Measure what a stack of defences really promises, by playing the audit game against its own code.
@@ -110,8 +112,9 @@ def audit(
     ``defences``: one, several, or a whole federation (nothing of it is trained). ``adversary``: "canary" is the worst
     case for the mechanism; paper 002's six ("benign" ... "dummy-gradient") craft gradients of a small model on
     embedded digits, or of the federation's own; "all" plays everything. ``wide``: look at the noise's own law, at
-    rounds in a row and at what is counted, too. ``settings`` go to the federation that is made up around the defences
-    (strategy, sampling, participation, noise, seed).
+    rounds in a row and at what is counted, too. ``until = "decided"`` stops each game once the promise is refuted, or a
+    violation ``margin`` above it would have been found 9 of 10 times. ``settings`` go to the federation that is made
+    up around the defences (strategy, sampling, participation, noise, seed).
     """
     names = [adversary] if isinstance(adversary, str) else list(adversary)
     names = list(ADVERSARIES) if "all" in names else [name.replace(" ", "-") for name in names]
@@ -120,7 +123,7 @@ def audit(
             raise LeaklineError(f"there is no adversary {name!r}", fix=f"all, or one of: {', '.join(ADVERSARIES)}")
     stack = [defences] if isinstance(defences, Defence) else defences
     federation = stack if isinstance(stack, Federation) else workbench(stack, rounds=rounds, **settings)
-    game = Audit(trials, confidence, seat, delta, wide)
+    game = Audit(trials, confidence, seat, delta, wide, until, margin)
     challenges: list[Iterator[Challenge]] = []
     if "canary" in names:
         challenges.append(game.games(federation))

@@ -11,6 +11,7 @@ import numpy as np
 from scipy.special import betainc, ndtr
 
 from leakline.attacks.audit.questions import Question
+from leakline.leakage.betting import log_wealth, lower_bound_so_far, refuted_after, smallest_found
 from leakline.leakage.epsilon import (
     EpsilonBound,
     ErrorCounts,
@@ -40,6 +41,8 @@ class Finding:
     confidence: float
     method: str
     delta: float = 0.0
+    found_from: float | None = None
+    """See `smallest`, where the method knows it."""
 
     @property
     def broken(self) -> bool:
@@ -59,7 +62,10 @@ class Finding:
         if math.isfinite(asked.promised):
             parts.append(f"promised for one {asked.promised:.3g}")
         limited = ": sample-limited" if self.low >= 0.9 * self.ceiling else ""
-        parts.append(f"{self.trials} trials could certify {self.ceiling:.3g} of one{limited}")
+        if math.isfinite(self.ceiling):
+            parts.append(f"{self.trials} trials could certify {self.ceiling:.3g} of one{limited}")
+        if not self.broken and self.smallest < 1e9:
+            parts.append(f"{self.smallest:.3g} of one or more would have been found 9 of 10 times")
         parts.append(
             f"{self.method} at {100 * self.confidence:.4g} %" + (f", delta {self.delta:g}" if self.delta else "")
         )
@@ -71,6 +77,8 @@ class Finding:
 
         Both error rates are taken 1.28 / sqrt(2) standard deviations worse than they are on average.
         """
+        if self.found_from is not None:
+            return self.found_from
         asked, n = self.question, self.trials // 2
         if asked.kind not in ("mu", "pure") or not math.isfinite(asked.promised) or n < 2:
             return math.inf
@@ -121,6 +129,20 @@ def judge(scores: np.ndarray, bits: np.ndarray, asked: Question, confidence: flo
     all_of_them = max(mu.low, float(mu_of_rates(alarm, miss).max()))
     nothing = replace(asked, promised=math.inf)
     return [_finding(asked, "mu", mu, all_of_them), _finding(nothing, "epsilon", epsilon, together, delta)]
+
+
+def judge_so_far(scores: np.ndarray, bits: np.ndarray, asked: Question, alpha: float) -> list[Finding]:
+    """What bets against one promise have shown; whenever the trials ended, the bound holds (`leakage.betting`)."""
+    if asked.trouble:
+        return [_certain(asked, "mu" if asked.kind == "mu" else "epsilon")]
+    low = lower_bound_so_far(scores, bits, asked.kind, asked.promised, alpha)
+    if refuted_after(log_wealth(scores, bits, asked.kind, asked.promised), alpha) is not None:
+        low = max(low, asked.promised * (1 + 1e-6))
+    least = asked.promised * smallest_found(asked.kind, asked.promised, len(scores), alpha)
+    quantity: Literal["mu", "epsilon"] = "mu" if asked.kind == "mu" else "epsilon"
+    together = low * (asked.releases if asked.kind == "pure" else 1)
+    method = "bets, stopped when decided"
+    return [Finding(asked, quantity, low, low, together, len(scores), math.inf, 1 - alpha, method, found_from=least)]
 
 
 def tests_of(asked: Question) -> int:

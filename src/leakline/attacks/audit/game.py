@@ -10,23 +10,25 @@ certified is ONE release; what the card compares is all of them, so bounds are c
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from leakline.attacks.audit.bounds import Finding, judge, strongest, tests_of
+from leakline.attacks.audit.bounds import Finding, judge, judge_so_far, strongest, tests_of
 from leakline.attacks.audit.channel import Channel, LocalChannel
 from leakline.attacks.audit.crafters import Pair
 from leakline.attacks.audit.distinguishers import learned_ratio, matched_filter, side_score
-from leakline.attacks.audit.questions import MAIN, SeatName, not_random, situations
+from leakline.attacks.audit.questions import MAIN, Question, SeatName, not_random, situations
 from leakline.attacks.audit.wide import Remark, look
 from leakline.attacks.audit.workbench import small
 from leakline.attacks.base import Attack, Challenge, Lab
 from leakline.federation import Federation
+from leakline.leakage.betting import CALIBRATION, log_wealth, refuted_after, trials_to_find
 from leakline.leakage.epsilon import trials_needed
 from leakline.privacy import Seat
 from leakline.randomness import Stream
@@ -53,7 +55,10 @@ class Audit(Attack):
     ``confidence`` is that of all bounds together. ``seat``: "promised" is the seat each promise is made against,
     "server" or "client" looks from there whatever is promised. ``delta`` is for bounds that need one (pure promises
     do not). ``wide``: also look at the noise's own law, at many canaries over rounds in a row, and at what is
-    counted (`leakline.attacks.audit.wide`), which takes about as long again.
+    counted (`leakline.attacks.audit.wide`), which takes about as long again. ``until = "decided"``: bets are made
+    against each promise of mu or pure epsilon while the trials go on; a game ends when the promise is refuted, or when
+    a violation ``margin`` above it would have been found 9 of 10 times, and after ``trials`` at the latest. Where
+    nothing is promised, or a sampled release, games keep their fixed size.
     """
 
     trials: int = 20_000
@@ -61,6 +66,8 @@ class Audit(Attack):
     seat_of: SeatName = "promised"
     delta: float = 1e-5
     wide: bool = True
+    until: Literal["trials", "decided"] = "trials"
+    margin: float = 0.25
     seat: ClassVar[Seat] = Seat.SERVER
 
     def __post_init__(self) -> None:
@@ -68,6 +75,10 @@ class Audit(Attack):
             raise ValueError(f"confidence must lie in (0, 1): {self.confidence}")
         if not 0 < self.delta < 1:
             raise ValueError(f"delta must lie in (0, 1): {self.delta}")
+        if self.until not in ("trials", "decided"):
+            raise ValueError(f'until is "trials" or "decided": {self.until!r}')
+        if not 0.02 <= self.margin <= 7:
+            raise ValueError(f"margin must lie between 0.02 and 7 (0.25: a quarter above the promise): {self.margin}")
         per_game = (1 - self.confidence) / MOST_GAMES
         need = 2 * 5 * (trials_needed(0.1, 0.0, 1 - per_game) + PILOT)
         if self.trials < need:
@@ -84,7 +95,9 @@ class Audit(Attack):
         """One challenge per situation: views of a block of trials, hints, and which world each was."""
         bench = small(federation)
         place = 0
-        for question, channel, pair in situations(federation, bench, self.seat_of):
+        asked_for = list(situations(federation, bench, self.seat_of))
+        alpha = self._alpha([question for question, _, _ in asked_for])
+        for question, channel, pair in asked_for:
             trouble = not_random(channel, pair)
             if trouble:
                 views = torch.stack([channel.see(x, 0).clone() for x in (pair.zero, pair.one)])
@@ -97,16 +110,54 @@ class Audit(Attack):
                 count //= 8  # each trial trains
             if question.kind == "none":
                 count //= 4  # nothing is promised: to show that much leaks takes fewer trials than to verify a bound
-            bits = Stream(federation.seed, place, "examiner", "audit").numpy().permutation(count) % 2 == 1
-            known, views = block(channel, pair, bits, place * 2**40)
+            rng, first = Stream(federation.seed, place, "examiner", "audit").numpy(), place * 2**40
             place += 1
+            shown = pair
             if isinstance(channel, LocalChannel):
-                pair = Pair(pair.name, channel.pull(pair.zero), channel.pull(pair.one))  # views are updates
-            learn = question.kind == "none"
-            yield Challenge(views, Hints(pair, *known, learn=learn), (bits, question))
+                shown = Pair(pair.name, channel.pull(pair.zero), channel.pull(pair.one))  # views are updates
+            if self._bets(question):
+                yield self._until_decided(channel, pair, shown, question, rng, first, count, alpha)
+                continue
+            bits = rng.permutation(count) % 2 == 1
+            known, views = block(channel, pair, bits, first)
+            yield Challenge(views, Hints(shown, *known, learn=question.kind == "none"), (bits, question))
         if self.wide and self.seat_of == "promised":
             for remark in look(federation):
                 yield Challenge(None, None, remark)
+
+    def _bets(self, question: Question) -> bool:
+        """Whether a game is played until it is decided."""
+        return self.until == "decided" and question.kind in ("mu", "pure") and 0 < question.promised < math.inf
+
+    def _alpha(self, asked: Sequence[Question]) -> float:
+        """The share of alpha of one bound."""
+        tests = sum(1 if self._bets(question) else tests_of(question) for question in asked)
+        return (1 - self.confidence) / max(tests, 1)
+
+    def _until_decided(
+        self, channel: Channel, pair: Pair, shown: Pair, question: Question, rng: np.random.Generator, first: int,
+        most: int, alpha: float,
+    ) -> Challenge:  # fmt: skip
+        """Trials in growing blocks until the bets have refuted the promise or enough was tried; cut where it ended."""
+        needed = trials_to_find(question.kind, question.promised, 1 + self.margin, alpha)
+        enough = min(most, math.ceil(needed) if math.isfinite(needed) else most)
+        bits, views, known, size = np.zeros(0, dtype=bool), torch.zeros(0), (torch.zeros(0), torch.zeros(0)), BLOCK
+        while len(bits) < enough:
+            more = rng.random(min(size, enough - len(bits))) < 0.5
+            start = first + 2 * PILOT + len(bits) if len(bits) else first
+            if len(bits):
+                seen = torch.stack([channel.see(pair.one if b else pair.zero, start + i) for i, b in enumerate(more)])
+                views = torch.cat([views, seen])
+            else:
+                known, views = block(channel, pair, more, first)
+            bits, size = np.concatenate([bits, more]), 2 * size
+            scores = self.guess(views, Hints(shown, *known))
+            ended = refuted_after(log_wealth(scores, bits, question.kind, question.promised), alpha)
+            if ended is not None:
+                last = CALIBRATION + ended
+                bits, views = bits[:last], views[:last]
+                break
+        return Challenge(views, Hints(shown, *known), (bits, question))
 
     def guess(self, view: Tensor | None, hints: Hints | None) -> np.ndarray:
         """A score per view; 0 lies half-way between the two worlds. A remark leaves nothing to guess."""
@@ -123,9 +174,14 @@ class Audit(Attack):
         """Every bound of every game."""
         played = [(g, s) for g, s in zip(guesses, secrets, strict=True) if not isinstance(s, Remark)]
         wanted = [(scores, bits, asked) for scores, (bits, asked) in played]
-        tests = sum(tests_of(asked) for _, _, asked in wanted)
-        level = 1 - (1 - self.confidence) / max(tests, 1)
-        return [f for scores, bits, asked in wanted for f in judge(scores, bits, asked, level, self.delta)]
+        alpha = self._alpha([asked for _, _, asked in wanted])
+        found: list[Finding] = []
+        for scores, bits, asked in wanted:
+            if self._bets(asked):
+                found += judge_so_far(scores, bits, asked, alpha)
+            else:
+                found += judge(scores, bits, asked, 1 - alpha, self.delta)
+        return found
 
     def measure(self, guesses: Sequence[Any], secrets: Sequence[Any]) -> list[Reading]:
         """The strongest bound of each quantity, and what else is to be said."""
@@ -142,6 +198,8 @@ def broken(finding: Finding) -> Remark:
     return Remark("BROKEN", asked.defence, asked.unit, f"{text}, {asked.situation}", finding.low, asked.promised)
 
 
+BLOCK = 200
+"""Trials between two looks at the bets, at first; each block is twice as large as the one before."""
 PILOT = 50
 """Views of each world that a distinguisher calibrates itself on."""
 
