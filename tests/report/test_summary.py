@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from leakline.readings import Reading
 from leakline.report.page.build import build_report
 from leakline.report.page.cardviews import card_views
 from leakline.report.page.cost import lost_text, utility_text
@@ -82,7 +83,8 @@ def test_an_attack_that_asks_no_yes_or_no_question(root):
     assert cell.more == "inversion, 0.40 to 0.40; a guess without the update: 0.10"  # over two seeds that agree
     (said,) = next(g for g in glances(read(root)) if g.defence == "none").attack
     assert said.startswith("The attack inversion rebuilt images from what clients sent: similarity (SSIM) 0.40")
-    assert said.endswith("1 is the same image, and a guess without the update has 0.10.")
+    assert "1 is the same image, and a guess without the update has 0.10." in said
+    assert said.endswith(" No defence tried here stops it.")  # it was as good under every one of them
 
 
 def test_the_client_whose_images_were_rebuilt_best_is_named(root):
@@ -97,6 +99,44 @@ def test_the_client_whose_images_were_rebuilt_best_is_named(root):
     (said,) = next(g for g in glances(read(root)) if g.defence == "none").attack
     assert said.startswith("The attack inversion rebuilt ann's images from what clients sent: similarity (SSIM) 0.97;")
     assert "The mean of all attacked there is 0.30" in said
+
+
+def seen(value, prior, again, seat="server", client=None, **about):
+    """SSIM and the share that is found again, of a client or of all."""
+    about |= {"seat": seat} if seat != "server" else {}
+    ends = (value - 0.05, value + 0.02)
+    return (
+        Reading("ssim", value, *ends, 3, chance=prior, by=f"of-{seat}", client=client, about=about),
+        Reading("iip-exact", again, 0.1, 1.0, 3, chance=0.01, by=f"of-{seat}", client=client),
+    )
+
+
+def attacked(made, **by_defence):
+    results = read(made)
+    cells = tuple(replace(c, attacks=by_defence.get(c.labels["defence"].replace("-", "_"), ())) for c in results.cells)
+    return {g.defence: " ".join(g.attack) for g in glances(replace(results, cells=cells))}
+
+
+def test_each_seat_has_its_worst_client_its_worst_image_and_what_stops_it(made):
+    ann = {"client": "ann", "nearest": 0.99, "nearest-again": 1.0}
+    lost = seen(0.40, 0.45, 0.0)
+    for under, stops in ((lost, "Under global-dp it rebuilt nothing."), (seen(0.6, 0.45, 0.0), "No defence tried")):
+        said = attacked(made, none=(*seen(0.6, 0.4, 0.5), *seen(0.8, 0.4, 2 / 3, **ann)), global_dp=under)["none"]
+        assert "rebuilt ann's images from what clients sent: similarity (SSIM) 0.80, 95 % interval 0.75 to 0.82" in said
+        assert "The worst image has 0.99, found again among all images; 67 of 100 are found again" in said
+        assert "The mean of all attacked there is 0.60, 95 % interval 0.55 to 0.62" in said
+        assert stops in said
+    cheats = (*seen(0.6, 0.4, 0.5, "malicious-server"), *seen(0.8, 0.4, 0.0, "malicious-server", **ann))
+    said = attacked(made, none=cheats)["none"]
+    assert "takes ann's images: similarity (SSIM) 0.80, 95 % interval 0.75 to 0.82, a guess has 0.40." in said
+    assert "The worst image has 0.99, found again among all images" in said
+    assert "(pinned-model) refuse it" in said
+
+
+def test_an_attack_without_time_stops_nobody_and_images_found_again_are_not_stopped(made):
+    hurried = tuple(replace(r, about=EFFORT) for r in seen(0.40, 0.45, 0.0))
+    for under in (hurried, seen(0.40, 0.45, 0.3)):
+        assert "No defence tried" in attacked(made, none=seen(0.8, 0.4, 0.5), global_dp=under)["none"]
 
 
 def test_images_no_nearer_than_a_guess_are_no_find(root):

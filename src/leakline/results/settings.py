@@ -232,7 +232,9 @@ class Rebuilt:
     """Images that an attack rebuilt: the client whose are most like the originals, and the mean over all attacked.
 
     ``guess`` is what an image has that was guessed without the client's update. ``again``: the share of the client's
-    images that are found again among all images, where somebody looked. ``seat``: where the attacker sits.
+    images that are found again among all images, where somebody looked; ``again_mean`` that of all attacked.
+    ``seat``: where the attacker sits. ``ends``: the interval over the client's ``count`` images. ``nearest``: the image
+    of the client's that is most like its original, and whether that very one is found again.
     """
 
     by: str
@@ -242,6 +244,11 @@ class Rebuilt:
     mean: Leak
     again: float | None = None
     seat: str = "server"
+    again_mean: float | None = None
+    ends: tuple[float | None, float | None] = (None, None)
+    count: int = 0
+    nearest: float | None = None
+    nearest_again: bool | None = None
 
 
 def rebuilt(settings: Sequence[Setting], seat: str = "") -> Rebuilt | None:
@@ -258,9 +265,14 @@ def rebuilt(settings: Sequence[Setting], seat: str = "") -> Rebuilt | None:
 
 
 def _rebuilt(reading: Reading, by: str, client: str, value: float, mean: Leak, setting: Setting) -> Rebuilt:
-    same = (r for cell in setting.cells for r in cell.attacks if r.by == by and r.measure == "iip-exact")
-    again = next((r.value for r in same if (r.client or "") == client), None)
-    return Rebuilt(by, client, value, reading.chance or 0.0, mean, again, str(reading.about.get("seat", "server")))
+    same = [r for cell in setting.cells for r in cell.attacks if r.by == by and r.measure == "iip-exact"]
+    mine = (r.value for r in same if (r.client or "") == client and r.round == reading.round)
+    nearest, found = (reading.about.get(name) for name in ("nearest", "nearest-again"))
+    return Rebuilt(
+        by, client, value, reading.chance or 0.0, mean, next(mine, None), str(reading.about.get("seat", "server")),
+        next((r.value for r in same if r.client is None), None), (reading.low, reading.high), reading.n or 0,
+        float(nearest) if nearest is not None else None, bool(found) if found is not None else None,
+    )  # fmt: skip
 
 
 def pool(cells: Iterable[Cell], measure: str, measures: Mapping[str, Measure]) -> tuple[Setting, ...]:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from leakline.attacks.base import Artefact
 from leakline.attacks.inversion import media
+from leakline.attacks.inversion.judge import nearest
 from leakline.leakage.images import Variant, assign, rdlv, ssim
 from leakline.leakage.interval import clopper_pearson, mean_interval
 from leakline.privacy import Seat
@@ -137,9 +138,10 @@ def _lines(score: _Score, pool: int, note: str, client: str | None = None, index
 
     rate, again = (clopper_pearson(round(sum(values)), count) for values in (taken, score.again))
     pixels = f"nearest of {pool} images by pixels"
+    worst = nearest(score.ssim, score.again)
     return [
         line("images-recovered", rate.value, (rate.low, rate.high), float(np.mean(luck)), note),
-        line("ssim", mean.value, ends, float(np.mean(score.prior)), "chance is the mean of public images"),
+        line("ssim", mean.value, ends, float(np.mean(score.prior)), "chance is the mean of public images", **worst),
         line("iip-exact", again.value, (again.low, again.high), float(np.mean(score.aimless)), pixels, pool=pool),
     ]
 

@@ -122,19 +122,29 @@ def _scored(turns: Sequence[tuple[Reconstruction, TrueImages]]) -> list[Reading 
         told = f"p = {luck['p']:.3g} against {luck['decoys']} decoys" if luck else ""
         turn = _Turn(secret)
         prior = float(np.mean([p.prior for p in pairs]))
+        scene = media.Scene(secret.client, secret.index, secret.noise)
+        told_apart: list[Reading | Artefact] = []
+        again: list[float] | None = None
+        if secret.pool is not None:
+            told_apart, again = _identify(turn, secret.pool, guess, pairs, whole, scene)
+        worst = {**_took(guess), **nearest([p.ssim for p in pairs], again)}
         found += [
-            turn.line("ssim", [p.ssim for p in pairs], prior, _effort(guess, secret), _took(guess)),
+            turn.line("ssim", [p.ssim for p in pairs], prior, _effort(guess, secret), worst),
             Reading("psnr", float(peak.mean()), n=len(peak), client=secret.client, round=secret.index),
             turn.line("rdlv", leak.tolist(), None if null is None else float(null.mean()), told, luck),
         ]
         whole.add("ssim", secret, [p.truth for p in pairs], [p.ssim for p in pairs])
         whole.add("prior", secret, [p.truth for p in pairs], [p.prior for p in pairs])
         whole.add("rdlv", secret, range(len(leak)), leak.tolist())
-        scene = media.Scene(secret.client, secret.index, secret.noise)
-        found.append(media.images_of(scene, secret.images, secret.prior, guess.images, pairs))
-        if secret.pool is not None:
-            found += _identify(turn, secret.pool, guess, pairs, whole, scene)
+        found += [media.images_of(scene, secret.images, secret.prior, guess.images, pairs), *told_apart]
     return found + whole.lines()
+
+
+def nearest(scores: Sequence[float], again: Sequence[float] | None) -> dict[str, Fact]:
+    """The SSIM of the image that is most like its original, and whether that one was found again (1) or not (0)."""
+    best = int(np.argmax(scores))
+    found: dict[str, Fact] = {"nearest": float(scores[best])}
+    return found if again is None else {**found, "nearest-again": float(again[best])}
 
 
 def paired(guess: Reconstruction, secret: TrueImages) -> list[media.Pair]:
@@ -153,8 +163,8 @@ def paired(guess: Reconstruction, secret: TrueImages) -> list[media.Pair]:
 
 def _identify(
     turn: _Turn, pool: Pool, guess: Reconstruction, pairs: Sequence[media.Pair], whole: _Whole, scene: media.Scene
-) -> list[Reading | Artefact]:
-    """IIP in both variants and cosine, and the points."""
+) -> tuple[list[Reading | Artefact], list[float]]:
+    """IIP in both variants and cosine, and the points; and for each pair whether it is the very image (1) or not."""
     secret = turn.secret
     line_up = pool.lineup(secret.client, secret.images)
     made = embed(pool.network, guess.images)
@@ -173,7 +183,7 @@ def _identify(
     whole.add("iip-exact", secret, [p.truth for p in pairs], right, exact)
     whole.add("cosine", secret, range(len(hits)), same.cosine.tolist())
     whole.near = pool.near
-    return [
+    lines: list[Reading | Artefact] = [
         points,
         turn.line(
             "iip", hits, same.chance, f"p = {same.p_value:.3g} by permutation of {size}",
@@ -185,6 +195,7 @@ def _identify(
         ),
         turn.line("cosine", same.cosine.tolist(), pool.near, f"to the nearest of {size}", {"pool": count}),
     ]  # fmt: skip
+    return lines, right
 
 
 def first_hits(nearest: np.ndarray, own: np.ndarray) -> list[float]:

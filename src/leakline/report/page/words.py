@@ -9,10 +9,10 @@ from typing import Any
 
 from leakline.cards import OBSERVERS, Promise
 from leakline.cards import number as epsilon_text
-from leakline.privacy import Seat
 from leakline.report.page.cost import cost_words
+from leakline.report.page.pictures import picture_words
 from leakline.results import Results, Setting
-from leakline.results.settings import Leak, Rebuilt, comparable, rebuilt
+from leakline.results.settings import Leak, comparable
 
 VERDICTS = {
     "strong": "strong promise",
@@ -200,10 +200,7 @@ def _guesses(results: Results, settings: Sequence[Setting]) -> list[str]:
         return ["No attack was tried, so nothing is known about what leaks."]
     odds = [(s, s.worst) for s in settings if s.worst is not None and s.worst.yes_or_no]
     names = list(dict.fromkeys(leak.by for _, leak in leaks))
-    cheating = rebuilt(settings, Seat.MALICIOUS_SERVER)
-    seats = {k.by: str(k.readings[0].about.get("seat", Seat.SERVER)) for _, k in leaks if k.measure == "ssim"}
-    honest = sum(seat != Seat.MALICIOUS_SERVER for seat in seats.values())
-    seen = _rebuilt(rebuilt(settings, Seat.SERVER), honest) + _taken(cheating)
+    seen = picture_words(results, settings)
     if not odds:
         return seen or [f"{_listed(names)} tried; {'its' if len(names) == 1 else 'their'} figures are in the tables."]
     setting, worst = max(odds, key=lambda pair: pair[1].estimate.mean)
@@ -225,43 +222,6 @@ def _guesses(results: Results, settings: Sequence[Setting]) -> list[str]:
 
 def _listed(names: Sequence[str]) -> str:
     return f"{', '.join(names)} {'was' if len(names) == 1 else 'were'}"
-
-
-def _rebuilt(image: Rebuilt | None, attacks: int) -> list[str]:
-    """How like their originals the images were that an attack rebuilt from updates."""
-    if image is None:
-        return []
-    low, high = image.mean.interval
-    sure = "" if low is None or high is None else f", 95 % interval {low:.2f} to {high:.2f}"
-    who = (
-        f"The attack {image.by}" if attacks == 1 else f"The best of {attacks} attacks that rebuild images ({image.by})"
-    )
-    whole = f" The mean of all attacked there is {image.mean.estimate.mean:.2f}{sure}." if image.client else ""
-    like = f"similarity (SSIM) {image.ssim:.2f}{sure if not image.client else ''}; 1 is the same image"
-    guess = f"a guess without the update has {image.guess:.2f}"
-    if image.ssim > image.guess and not image.client and image.mean.is_chance:
-        return [f"{who} may have rebuilt nothing: {like}, and {guess}, which cannot be told apart. A better one may."]
-    if image.ssim > image.guess:
-        whose = f"{image.client}'s images" if image.client else "images"
-        return [f"{who} rebuilt {whose} from what clients sent: {like}, and {guess}.{whole}"]
-    if image.mean.short:
-        return [f"{who} was {image.mean.short}: that it rebuilt nothing says nothing ({like}; {guess})."]
-    return [f"{who} rebuilt nothing: its images are no nearer than a guess ({like}; {guess}).{whole} A better one may."]
-
-
-def _taken(image: Rebuilt | None) -> list[str]:
-    """What a server that alters the model takes, and what stops it."""
-    if image is None:
-        return []
-    whose = f"{image.client}'s images" if image.client else "images"
-    like = f"similarity (SSIM) {image.ssim:.2f}, a guess has {image.guess:.2f}"
-    if image.ssim <= image.guess:
-        return [f"A server that alters the model it sends ({image.by}) takes nothing from {whose}: {like}."]
-    again = "" if image.again is None else f"; {100 * image.again:.0f} of 100 are found again among all images"
-    return [
-        f"A server that alters the model it sends ({image.by}) takes {whose}: {like}{again}. Clients that check what "
-        "they are sent (pinned-model) refuse it, and noise that a client adds itself drowns it."
-    ]
 
 
 def _sure(leak: Leak) -> str:
