@@ -1,4 +1,4 @@
-"""Audits that stop when decided: half the noise in few trials, no alarm at sound stacks, negatives that say their worth."""
+"""Audits that stop when decided: half the noise in few trials, no alarm at sound stacks, worth of negatives said."""
 
 from __future__ import annotations
 
