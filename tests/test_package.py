@@ -51,6 +51,8 @@ def modules() -> dict[str, Path]:
     named = {}
     for path in ROOT.rglob("*.py"):
         parts = path.relative_to(ROOT.parent).with_suffix("").parts
+        if parts == ("leakline", "__main__"):  # `python -m leakline`: the command line, from outside
+            continue
         named[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     return named
 

@@ -49,6 +49,15 @@ def natural(text: str) -> tuple[tuple[int, int, str], ...]:
     return tuple((0, int(p[:18]), p) if p.isascii() and p.isdigit() else (1, 0, p) for p in parts)
 
 
+GRID = ("scenario", "strategy", "defence", "seed")
+"""Labels of a cell whose values speak for themselves; of others (sweeps) the key is said too."""
+
+
+def label_text(name: str, value: object) -> str:
+    """A label of a cell as people read it: ``fedavg``, ``rounds=5``."""
+    return str(value) if name in GRID else f"{name.rpartition('.')[2]}={value}"
+
+
 def printable(text: object, limit: int = 120) -> str:
     """Text for a message: one line, no control or direction characters, not too long."""
     shown = "".join(c if c.isprintable() else "?" for c in str(text).encode("utf-8", "replace").decode("utf-8"))

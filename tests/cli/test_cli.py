@@ -120,7 +120,53 @@ def test_a_damaged_run_directory_is_one_clear_line(leakline, toml, tmp_path):
     assert "study.json" in err
 
 
+@pytest.mark.parametrize("what", ["strategies", "defences", "attacks", "datasets", "partitioners", "models"])
+def test_lists_fit_eighty_columns_and_an_entry_says_all_that_it_takes(leakline, what):
+    code, text, _ = leakline("list", what)
+    assert code == 0
+    assert max(len(line) for line in text.splitlines()) <= 80
+    name = text.splitlines()[0]
+    code, whole, _ = leakline("list", what, name)
+    assert code == 0
+    assert whole.startswith(name)
+    code, _, said = leakline("list", what, name[:-1] + "x")
+    assert code == 2
+    assert name in said
+
+
+def test_choices_and_needs_stand_in_a_list(leakline):
+    _, text, _ = leakline("list", "defences")
+    assert "noise_multiplier (needed)" in text
+    assert "at (aggregate | model)" in text
+    _, whole, _ = leakline("list", "defences", "global-dp")
+    assert 'at: "aggregate", "model"; by default "aggregate"' in whole
+    assert "leakline list attacks" in leakline("list")[1]
+
+
+def test_a_defence_that_is_almost_right_is_suggested(leakline):
+    code, _, said = leakline("audit", "globaldp")
+    assert code == 2
+    assert 'did you mean "global-dp"?' in said
+
+
+def test_help_names_arguments_once_and_escapes_nothing(leakline):
+    _, text, _ = leakline("run", "--help")
+    assert text.count("A .toml file, or the name of a built-in study.") == 1
+    assert "\\[" not in text
+
+
+def test_seeds_on_the_command_line_are_seeds_and_sweeps_keep_their_keys(leakline, toml):
+    code, text, _ = leakline("check", str(toml), "-s", "seeds=3,4", "-s", "training.epochs=1,2", "--json")
+    assert code == 0
+    found = json.loads(text)
+    assert found["cells"] == 8
+    titles = {f"epochs={e} fedavg {defence}" for e in (1, 2) for defence in ("none", "dp")}
+    assert {card["title"] for card in found["cards"]} == titles
+
+
 def test_the_version_and_help_come_from_a_real_process():
+    module = subprocess.run([sys.executable, "-m", "leakline", "--version"], capture_output=True, text=True)
+    assert module.stdout.startswith("leakline ")
     for words, says in ((["--version"], "leakline "), (["--help"], "promise")):
         done = subprocess.run(
             [sys.executable, "-m", "leakline.cli", *words], capture_output=True, text=True, check=False

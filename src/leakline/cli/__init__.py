@@ -34,10 +34,11 @@ from leakline.cli import (
 )
 from leakline.cli.console import err, out
 from leakline.cli.list import list_
+from leakline.cli.verb import Verb
 from leakline.errors import LeaklineError
 
 app = typer.Typer(
-    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
+    no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False, rich_markup_mode=None,
     help="What does a federated-learning system promise, and what does it really leak?",
     context_settings={"help_option_names": ["-h", "--help"]},
 )  # fmt: skip
@@ -58,6 +59,9 @@ app.command()(schema.schema)
 app.command()(doctor.doctor)
 app.add_typer(data.data_app, name="data")
 app.add_typer(flower.flower_app, name="flower")
+for group in (app, data.data_app, flower.flower_app):
+    for info in group.registered_commands:
+        info.cls = Verb
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
-from functools import partial
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
@@ -136,21 +136,31 @@ def _settings(options: Sequence[str]) -> dict[str, Any]:
     return {key[2:].replace("-", "_"): value_of(text) for key, text in zip(words[::2], words[1::2], strict=True)}
 
 
+def _say(line: str, share: float | None = None) -> None:
+    err.print(line, highlight=False, markup=False)
+
+
 def _study(target: str, preset: str, out_dir: Path | None, played: Attack, trust: bool) -> tuple[list[Card], Any]:
     """Every finished cell gets the measured half of its card; a cell that was not run is named and left alone."""
     import torch
 
     from leakline.attacks.audit import InRunAudit
     from leakline.attacks.audit.api import plain
+    from leakline.defences import MENU as defences
     from leakline.study.carded import card_of
     from leakline.study.describe import description, key_of
     from leakline.study.lab import Lab, meet
+    from leakline.study.spec import built_in
     from leakline.study.store import Store
 
     torch.set_num_threads(1)
     given = Path(target)
     if (given / "study.toml").is_file():
         target, out_dir = str(given / "study.toml"), given
+    near = get_close_matches(target.lower(), [*defences, *(name.replace("-", "") for name in defences)], 1, 0.6)
+    if near and given.suffix != ".toml" and target not in built_in():
+        meant = next(name for name in defences if near[0] in (name, name.replace("-", "")))
+        raise LeaklineError(f"there is no defence or study {target!r}", "audit", f'did you mean "{meant}"?')
     study = load_study(target, preset, trust=trust)
     root = out_dir if out_dir is not None else Path("runs") / study.name
     audits = {"in-run-audit" if isinstance(played, InRunAudit) else "audit": played}
@@ -162,7 +172,7 @@ def _study(target: str, preset: str, out_dir: Path | None, played: Attack, trust
         if run.end is None or run.end["status"] != "finished":
             missing += 1
             continue
-        meet(audits, Lab(federation, store, run, says=partial(err.print, highlight=False, markup=False)))
+        meet(audits, Lab(federation, store, run, says=_say))
         cards.append(card_of(run, cell.name, measures))
     if missing:
         err.print(f"{missing} of {len(study.cells)} cells were not run yet and not audited: leakline run {target}")

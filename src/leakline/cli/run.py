@@ -61,7 +61,7 @@ def run(
                 failures += 1
                 err.print(f"{outcome.cell.name} failed\n{outcome.error}")
             elif outcome.run is not None and outcome.run.end is not None:
-                label = " ".join(str(v) for k, v in outcome.cell.labels.items() if k != "seed")
+                label = outcome.cell.setting
                 if label not in shown:
                     shown.add(label)
                     present = loaded.attacks_on(outcome.cell).items()

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from leakline.measures import Measure, measure_of
+from leakline.names import label_text
 from leakline.readings import Reading
 from leakline.results.cell import FINISHED, NOT_RUN, UNFINISHED, UNREADABLE, Cell, last, whole
 from leakline.results.estimate import Estimate, estimate
@@ -179,7 +180,7 @@ class Results:
 
     def place(self, labels: Mapping[str, Any]) -> str:
         """Where a defence was tried, in one line."""
-        return ", ".join(str(labels.get(n, "")) for n in self.axes)
+        return ", ".join(label_text(n, labels.get(n, "")) for n in self.axes)
 
     def settings_of(self, defence: str) -> list[Setting]:
         """The settings of one defence."""

@@ -19,6 +19,7 @@ from leakline.foreign import Kind, Unfit
 from leakline.names import printable
 from leakline.study.consent import Consent
 from leakline.study.lines import Path, line_of
+from leakline.study.values import described, kind, sample
 
 MOST_MISTAKES, MOST_SHOWN, MOST_DEPTH = 60, 40, 20
 """So many mistakes are noted, and so many said: nobody reads more."""
@@ -70,7 +71,7 @@ def read_toml(text: str, file: str) -> dict[str, Any]:
 def check_plain(value: Any, path: Path, mistakes: Mistakes) -> None:
     """Note numbers that no setting can have: infinite, not a number, or beyond 64 bits."""
     if len(path) > MOST_DEPTH:
-        mistakes.add(path[:2], f"tables in tables, more than {MOST_DEPTH} deep")
+        mistakes.add(path[:2], f"tables in tables, more than {MOST_DEPTH} deep", "a study has two or three levels")
     elif isinstance(value, Mapping):
         for key, inner in value.items():
             check_plain(inner, (*path, str(key)), mistakes)
@@ -78,9 +79,9 @@ def check_plain(value: Any, path: Path, mistakes: Mistakes) -> None:
         for place, inner in enumerate(value):
             check_plain(inner, (*path, place), mistakes)
     elif isinstance(value, float) and not math.isfinite(value):
-        mistakes.add(path, f"a finite number is needed, not {value}")
+        mistakes.add(path, f"a finite number is needed, not {value}", "write a plain number")
     elif isinstance(value, int) and abs(value) >= 2**63:
-        mistakes.add(path, "a number of at most 19 digits is needed")
+        mistakes.add(path, "a number of at most 19 digits is needed", "write a smaller one")
 
 
 def parameters(entry: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
@@ -123,20 +124,41 @@ def check_values(
         for each in error.errors():
             place = (*path, *[p for p in each["loc"] if p in wanted or isinstance(p, int)][:1])
             if each["type"] == "missing":
-                mistakes.add((*path, str(each["loc"][0])), "is needed")
+                name = str(each["loc"][0])
+                mistakes.add((*path, name), "is needed", f"give {name} = {sample(described(wanted[name][0]))}")
             else:
                 said = f"{each['msg'][0].lower()}{each['msg'][1:]}"
-                entry = (place, f"{said}, not {each['input']!r}")
-                mistakes.add(*entry)
+                mistakes.add(place, f"{said}, not {each['input']!r}", _may_be(wanted, place[-1]))
     else:
         for name in table.keys() & wanted.keys():
             value, given = getattr(values, name), table[name]
             # pydantic reads "3" and true as numbers; in a study file they are slips.
             if isinstance(given, str | bool) and type(value) in (int, float):
-                mistakes.add((*path, name), f"a number is needed, not {given!r}")
+                mistakes.add((*path, name), f"a number is needed, not {given!r}", _may_be(wanted, name))
     if len(mistakes.found) > before:
         return None
     return {name: getattr(values, name) for name in wanted if name in table}
+
+
+def _may_be(wanted: Mapping[str, tuple[Any, Any]], name: object) -> str:
+    """What a key may be given."""
+    hint, default = wanted.get(str(name), (None, ...))
+    text = kind(described(hint), "") if hint is not None else ""
+    usual = f" (by default {default!r})" if isinstance(default, str | int | float) else ""
+    return f"it may be {text}{usual}" if text else ""
+
+
+MENUS = {
+    "data": "datasets", "model": "models", "models": "models", "strategies": "strategies", "defences": "defences",
+    "attacks": "attacks", "partition": "partitioners",
+}  # fmt: skip
+"""By the key of a table, what `leakline list` calls its menu."""
+
+
+def _look(use: str, path: Path) -> str:
+    """Where to read what an entry of a menu takes."""
+    menu = next((MENUS[str(part)] for part in reversed(path) if str(part) in MENUS), "")
+    return f"`leakline list {menu} {use}` says what it takes" if menu else ""
 
 
 def build(
@@ -167,7 +189,7 @@ def build(
         values = check_values({k: v for k, v in table.items() if k != "use"}, wanted, path, mistakes)
         return None if values is None else entry(**values)
     except (ValueError, TypeError, LeaklineError) as error:
-        mistakes.add(path, (str(error).splitlines() or ["it cannot be made"])[0])
+        mistakes.add(path, (str(error).splitlines() or ["it cannot be made"])[0], _look(use, path))
     except Exception as error:
         if use in menu:
             raise

@@ -13,7 +13,7 @@ from typing import Any
 from leakline.errors import StudyError
 from leakline.federation import Federation
 from leakline.foreign import Foreign
-from leakline.names import is_safe
+from leakline.names import is_safe, label_text
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,12 @@ class Cell:
     @property
     def name(self) -> str:
         """The labels in one line."""
-        return " ".join(str(v) for k, v in self.labels.items() if k != "seed") + f" seed {self.labels.get('seed', 0)}"
+        return f"{self.setting} seed {self.labels.get('seed', 0)}"
+
+    @property
+    def setting(self) -> str:
+        """The labels but the seed, in one line; sweeps with their keys."""
+        return " ".join(label_text(k, v) for k, v in self.labels.items() if k != "seed")
 
 
 @dataclass(frozen=True)

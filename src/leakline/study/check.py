@@ -13,6 +13,7 @@ from leakline.data.base import Data
 from leakline.errors import LeaklineError
 from leakline.federation import Federation
 from leakline.models import preflight
+from leakline.names import label_text
 from leakline.privacy import Unit
 from leakline.readings import too_little
 from leakline.runtimes.machine import cores
@@ -117,7 +118,7 @@ def check_study(study: Study) -> Checked:
             scenario = tuple((k, v) for k, v in labels if k not in ("strategy", "defence"))
             networks = (*scenario, model_of(federation))
             if networks not in timed:
-                checked.partition[" ".join(str(v) for _, v in scenario)] = _partition(federation)
+                checked.partition[" ".join(label_text(k, v) for k, v in scenario)] = _partition(federation)
                 check_model(federation)
                 looks = (_look_at_classes, _look_at_model, _look_at_masks)
                 remarks = [*federation.task.remarks, *(text for look in looks for text in look(federation))]
@@ -133,7 +134,7 @@ def check_study(study: Study) -> Checked:
                 seen.add(labels)
                 for text in _look_at_statistics(federation):
                     statistics.setdefault(text, []).append(str(cell.labels.get("defence", "")))
-                card = formal_card(" ".join(str(v) for _, v in labels), federation, study.delta)
+                card = formal_card(cell.setting, federation, study.delta)
                 checked.cards.append(card)
                 checked.warnings += [w for w in _look_at_delta(card, federation) if w not in checked.warnings]
         except (LeaklineError, ValueError) as error:

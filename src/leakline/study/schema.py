@@ -10,19 +10,16 @@ from collections.abc import Callable, Mapping
 from inspect import getdoc
 from typing import Any
 
-import pydantic
-from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError
-
 from leakline import attacks, data, defences, models, strategies, utility
 from leakline.bench.training import Plan
 from leakline.study.build import parameters
 from leakline.study.data_table import SHARING
 from leakline.study.model_table import ADAPTING
 from leakline.study.spec import LOOP, STUDY
+from leakline.study.values import Keys, described
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 OWN = {"type": "string", "pattern": "^[^:]+:[^:]+$", "description": "Code of your own, module:name; run with --trust."}
-Keys = Mapping[str, tuple[Any, Any]]
 
 
 def schema() -> dict[str, Any]:
@@ -63,17 +60,9 @@ def _table(keys: Keys) -> dict[str, Any]:
 
 def _key(hint: Any, default: Any) -> dict[str, Any]:
     """What may be given for one key; anything, where its type is no JSON."""
-    try:
-        described = pydantic.TypeAdapter(hint, config=_config(hint)).json_schema()
-    except (PydanticInvalidForJsonSchema, PydanticSchemaGenerationError, pydantic.PydanticUserError):
-        return {}
     plain = isinstance(default, str | int | float | bool)
-    return {**described, "default": default} if plain else described
-
-
-def _config(hint: Any) -> pydantic.ConfigDict | None:
-    is_model = isinstance(hint, type) and hasattr(hint, "__dataclass_fields__")
-    return None if is_model else pydantic.ConfigDict(arbitrary_types_allowed=True)
+    found = described(hint)
+    return {**found, "default": default} if plain and found else found
 
 
 def _entry(name: str, entry: Callable[..., Any], more: Keys | None = None) -> dict[str, Any]:
@@ -81,8 +70,8 @@ def _entry(name: str, entry: Callable[..., Any], more: Keys | None = None) -> di
     keys = {**parameters(entry), **(more or {})}
     table = _table(keys)
     needed = [key for key, (_, default) in keys.items() if default is ...]
-    described = {"const": name, "description": (getdoc(entry) or "").partition("\n")[0]}
-    return {**table, "properties": {"use": described, **table["properties"]}, "required": ["use", *needed]}
+    use = {"const": name, "description": (getdoc(entry) or "").partition("\n")[0]}
+    return {**table, "properties": {"use": use, **table["properties"]}, "required": ["use", *needed]}
 
 
 def _choices(menu: Mapping[str, Callable[..., Any]], more: Keys | None = None) -> list[dict[str, Any]]:

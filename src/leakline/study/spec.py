@@ -54,6 +54,7 @@ NO_DELTA = 0.1
 MOST_TEXT = 2**20
 MOST_SEEDS = 10_000
 MOST_CELLS = 100_000
+ONE_LINE = "one line of at most 80 printable characters"
 
 _Count = Annotated[int, pydantic.Field(ge=1)]
 
@@ -66,7 +67,7 @@ def _settings(table: Table) -> dict[str, tuple[Any, Any]]:
 
 _TOP = _settings("study")
 LOOP = _settings("training") | {"batches": (dict[str, _Count], {})}  # a table in the file, pairs in a federation
-STUDY: dict[str, tuple[Any, Any]] = _TOP | {
+STUDY: dict[str, tuple[Any, Any]] = {
     "name": (str, ...),
     "title": (str, ""),
     "seeds": (
@@ -86,6 +87,8 @@ STUDY: dict[str, tuple[Any, Any]] = _TOP | {
     "attacks": (list[Any], []),
     "scenarios": (dict[str, dict[str, Any]], {}),
     "presets": (dict[str, dict[str, Any]], {}),
+    **_TOP,
+    "device": (str, "auto"),
 }
 
 
@@ -161,7 +164,11 @@ def parse(
     for (label, extra), *choices in itertools.product(scenarios.items(), *swept):
         table = overlay({k: v for k, v in base.items() if k != "scenarios"}, extra)
         if not label.isprintable() or len(label) > 80:
-            mistakes.add(("scenarios",), f"a name is one line of at most 80 printable characters, not {label[:80]!r}")
+            mistakes.add(
+                ("scenarios",),
+                f"a name is one line of at most 80 printable characters, not {label[:80]!r}",
+                "shorten it",
+            )
         labels = {"scenario": label} if label else {}
         for path, value in choices:
             try:
@@ -171,7 +178,8 @@ def parse(
                     f"-s {'.'.join(path)}: there is no such key in this study",
                     fix="for example -s training.rounds=5,10",
                 ) from error
-            labels[".".join(path)] = value
+            if path != ("seeds",):
+                labels[".".join(path)] = value
         if choices and table.keys() != _tables(table).keys():
             raise StudyError(f"-s {choices[0][0][0]}: that is a table", fix="for example -s training.rounds=5,10")
         own = _attacks(table["attacks"], mistakes, ("scenarios", label)) if "attacks" in extra else None
@@ -240,6 +248,8 @@ def _sweep(item: str, base: Mapping[str, Any], mistakes: Mistakes) -> list[tuple
             parsed.append((path, tomllib.loads(f"v = {value}")["v"]))
         except (ValueError, RecursionError):
             parsed.append((path, value))
+    if path == ("seeds",) and all(type(value) is int for _, value in parsed):
+        return [(path, [value for _, value in parsed])]  # seeds are an axis already: 0,1 are two seeds, not two sweeps
     return parsed
 
 
@@ -295,7 +305,9 @@ def _cells(
             mistakes.unknown(("models", name), stacks)
     for kind, name in [*(("strategies", name) for name in strategies), *(("defences", name) for name in stacks)]:
         if not name.isprintable() or not 0 < len(name) <= 80:
-            mistakes.add((kind,), f"a name is one line of at most 80 printable characters, not {name[:80]!r}")
+            mistakes.add(
+                (kind,), f"a name is one line of at most 80 printable characters, not {name[:80]!r}", "shorten it"
+            )
     for kind, chosen in (("strategies", strategies), ("defences", stacks)):
         if not chosen:
             mistakes.add((kind,), "at least one is needed", "leave the table out for the default")
@@ -309,7 +321,7 @@ def _cells(
     seeds = top.get("seeds", 1)
     seeds = list(range(seeds)) if isinstance(seeds, int) else seeds
     if not seeds:
-        mistakes.add(("seeds",), "at least one seed is needed")
+        mistakes.add(("seeds",), "at least one seed is needed", "for example seeds = [0, 1, 2]")
     if len(set(seeds)) < len(seeds):
         mistakes.add(("seeds",), "the same seed twice counts one run twice", "give each once")
     if len(seeds) * len(strategies) * len(stacks) > MOST_CELLS:
@@ -368,7 +380,8 @@ def _plan(
     try:
         return None if values is None else replace(base, **values)
     except ValueError as error:
-        mistakes.add((*path, str(error).split()[0]), str(error))
+        name = str(error).split()[0]
+        mistakes.add((*path, name), str(error), f"by default {name} = {getattr(base, name, '...')}")
         return None
 
 

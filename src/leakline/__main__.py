@@ -1,0 +1,5 @@
+"""``python -m leakline``."""
+
+from leakline.cli import main
+
+main()
