@@ -7,6 +7,10 @@ MEANINGS: dict[str, tuple[str, str]] = {
     "name": ("What the run directory is called: letters, digits, `_`, `.`, `-`.", 'name = "our-hospitals"'),
     "title": ("A sentence above the report.", 'title = "Four hospitals"'),
     "seeds": ("Each cell is run once for each seed; a number n stands for 0 to n - 1.", "seeds = [0, 1, 2]"),
+    "reproduces": (
+        "The paper whose settings these are; only then a delta above 1 / (number of units) is taken.",
+        'reproduces = "paper 004"',
+    ),
     "delta": ("The delta at which every epsilon is stated.", "delta = 1e-6"),
     "preset": (
         "Which of `presets` to put over the study; the command line's `--preset` goes before it.",
@@ -99,6 +103,10 @@ MEANINGS: dict[str, tuple[str, str]] = {
     "partition": (
         "How records come to clients: an entry of the menu of partitions.",
         'partition = { use = "by-column", column = "site" }',
+    ),
+    "features": (
+        "Learn from fixed features of the records, computed once, in place of the records.",
+        'features = "scattering"',
     ),
     "client_test": (
         "The share of each client's records that it keeps for tests, by whole patients.",

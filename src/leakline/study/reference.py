@@ -41,6 +41,7 @@ def markdown() -> str:
     menus: tuple[tuple[str, str, Mapping[str, Callable[..., Any]]], ...] = (
         ("Data sets", "For `use` in [data].", data.DATASETS),
         ("Partitions", "For `partition` in [data].", data.PARTITIONERS),
+        ("Features", "For `features` in [data].", data.FEATURES),
         ("Models", "For `model` and `models`.", models.MENU),
         ("Strategies", "For `strategies`.", strategies.MENU),
         ("Defences", "For `defences`.", defences.MENU),
@@ -59,7 +60,7 @@ def _table(keys: Keys) -> str:
     """Keys of a table of the study's own: meaning, what it may be, default, example."""
     lines = ["| key | meaning | may be | by default | example |", "| --- | --- | --- | --- | --- |"]
     for name, (hint, default) in keys.items():
-        meaning, shown = (_cell(text) for text in MEANINGS[name])
+        meaning, shown = (_cell(text) for text in MEANINGS.get(name, ("", "")))
         lines.append(f"| `{name}` | {meaning} | {_cell(kind(described(hint)))} | {_default(default)} | `{shown}` |")
     return "\n".join(lines) + "\n"
 
