@@ -1,8 +1,9 @@
 """Planted bugs: small subclasses of correct defences, each with one mistake that somebody could make.
 
-Three lists, kept apart because they say different things about the audit that meets them: `OLD` were there when the
+Lists kept apart because they say different things about the audit that meets them: `OLD` were there when the
 first audit was written, `NAMED` were held out and reported as missed by it, `FURTHER` were written down, and
-committed, before the audit was widened. `SOUND` are stacks without a mistake, to count false alarms on.
+committed, before the audit was widened, `PATIENTS` came with the patient as a unit. `SOUND` are stacks without a
+mistake, to count false alarms on.
 """
 
 from __future__ import annotations
@@ -699,6 +700,44 @@ FURTHER = {
 }
 
 
+# --- the patient as the unit -----------------------------------------------------------------------------------------
+
+
+class ClipPerRecord(DpSgd):
+    """Patients are sampled, and each of their records is clipped by itself."""
+
+    def gradient(self, model, x, y, loss, turn):
+        turn.units = None
+        turn.facts.setdefault("expected_batch", float(len(x)))
+        return super().gradient(model, x, y, loss, turn)
+
+
+class SumForMean(Steps):
+    """A patient's records are added up, and the clip is each record's."""
+
+    def sums(self, model, loss, x, y, step):
+        single = clipped_sum(model, loss, x, y, self.clip / 1.2)
+        return [s.double() * 1.2 for s in single.sums]
+
+
+class LongerForMore(DpSgd):
+    """The bound grows with the root of a patient's records, as if they were independent."""
+
+    def gradient(self, model, x, y, loss, turn):
+        most = int(torch.bincount(turn.units).max()) if len(x) else 1
+        claimed = replace(
+            self, clip=self.clip * math.sqrt(most), noise_multiplier=self.noise_multiplier / math.sqrt(most)
+        )
+        return DpSgd.gradient(claimed, model, x, y, loss, turn)
+
+
+PATIENTS = {
+    "clipped per record, claimed per patient": case("length", ClipPerRecord(1.0, 1.0, unit="patient")),
+    "a patient's records added up": case("length", SumForMean(1.0, 1.0, unit="patient")),
+    "a longer clip for more records": case("length", LongerForMore(1.0, 1.0, unit="patient")),
+}
+
+
 # --- stacks without a mistake ----------------------------------------------------------------------------------------
 
 SOUND = {
@@ -725,6 +764,8 @@ SOUND = {
     "dp-sgd": case("", DpSgd(1.0, 1.0)),
     "dp-sgd, epochs and uneven batches": case("", DpSgd(2.0, 0.5), shape=epochs(3, batch=3), rounds=2),
     "dp-sgd poisson": case("", DpSgd(1.0, 1.0, rate=0.5), shape=epochs(2)),
+    "dp-sgd by patient": case("", DpSgd(1.0, 1.0, unit="patient"), shape=epochs(2, batch=3)),
+    "dp-sgd by patient, poisson": case("", DpSgd(1.0, 1.0, rate=0.5, unit="patient", contribution="one")),
     "gaussian-noise": case("", GaussianNoise(0.1)),
     "percentile-gaussian": case("", PercentileGaussian(5.0)),
     "fedavg, no defence": case("", strategy=fedavg("even")),

@@ -5,13 +5,13 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, astuple, dataclass, replace
 from typing import Any
 
 from leakline.federation import Federation
 from leakline.leakage.brief import brief
 from leakline.measures import VERDICT, Measure, measure_of, read_measures
-from leakline.privacy import Claim, Guarantee, NoClaim, Unit, account, allowed, replace_one
+from leakline.privacy import Claim, Guarantee, NoClaim, Unit, account, allowed, group, replace_one
 from leakline.readings import Fact, Reading, too_little, work_of
 from leakline.utility.baseline import beside, no_better
 
@@ -44,6 +44,9 @@ class Promise:
     outside: tuple[str, ...] = ()
     reason: str = ""
     instead: str = ""
+    patient: float | None = None
+    """A record's promise for the patient with the most records: epsilon of all of them together."""
+    most_records: int = 0
     events: tuple[tuple[float, ...], ...] = ()
     """The releases that epsilon was worked out from: (mu, times, rate, copies) of Gaussian ones, (epsilon, times) of
     pure ones. So a card can be accounted again, alone or with others."""
@@ -136,6 +139,9 @@ class Card:
                 ]
                 if promise.replace_one is not None:
                     lines.append(("replace-one", f"epsilon = {number(promise.replace_one)} at the same delta"))
+                if promise.patient is not None:
+                    many = f"for whoever has as many as {promise.most_records} records here"
+                    lines.append(("per patient", f"epsilon = {number(promise.patient)} at the same delta, {many}"))
                 lines += [("assumes", text) for text in promise.assumptions]
                 lines += [("not covered", text) for text in promise.outside]
             else:
@@ -190,10 +196,18 @@ def promise_of(defence: str, claim: Claim | NoClaim, delta: float) -> Promise:
     )  # fmt: skip
 
 
+def _per_patient(promise: Promise, claim: Claim | NoClaim, delta: float, most: int | None) -> Promise:
+    """A record's promise with the patient's beside it, where it is known how many records one has at most."""
+    if most is None or isinstance(claim, NoClaim) or claim.unit is not Unit.RECORD:
+        return promise
+    return replace(promise, patient=account(group(claim, most, Unit.PATIENT), delta).epsilon, most_records=most)
+
+
 def formal_card(title: str, federation: Federation, delta: float, facts: Sequence[Mapping[str, float]] = ()) -> Card:
     """The half of a card that is known before training (and again, with the rounds' facts, after it)."""
     claims = federation.claims(facts)
-    promises = tuple(promise_of(name, claim, delta) for name, claim in claims.items())
+    most = federation.task.most_records
+    promises = tuple(_per_patient(promise_of(name, c, delta), c, delta, most) for name, c in claims.items())
     noisy = any(isinstance(claim, Claim) for claim in claims.values())
     stamp = (
         "NOT PRIVATE: the noise is seeded, whoever knows the seed can subtract it"

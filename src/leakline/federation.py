@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any, Literal, Protocol
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from leakline.bench.pretraining import Lesson, pretrained
 from leakline.bench.training import Bench, Job, Plan, train
@@ -215,10 +215,12 @@ class Federation(Settings):
             values=self.wire.size, facts=facts,
         )  # fmt: skip
 
-    def turns_of(self, client: str, index: int, memory: Memory, part: int | None = None) -> tuple[Turn, ...]:
+    def turns_of(
+        self, client: str, index: int, memory: Memory, part: int | None = None, groups: Tensor | None = None
+    ) -> tuple[Turn, ...]:
         """What each defence may use at a client in a round, for one of its parts where it has split itself."""
         party = client if part is None else f"{client}/{part}"
-        return self.stack.turns(index, party, memory, seed=self.seed, secret=self.noise == "secret")
+        return self.stack.turns(index, party, memory, seed=self.seed, secret=self.noise == "secret", groups=groups)
 
 
 class Transport(Protocol):

@@ -107,6 +107,10 @@ class Turn:
     secret: bool = True
     facts: dict[str, float] = field(default_factory=dict)
     """Numbers to be written down with the round."""
+    groups: Tensor | None = None
+    """Which examples of a client that trains belong together (a patient's), where its data say so."""
+    units: Tensor | None = None
+    """Which unit each example of the batch in hand belongs to, for `gradient`: set by whoever forms the batches."""
 
     def noise(self, what: str = "noise") -> Noise:
         """A source of protective noise: the operating system's, or a seeded one if the study says so."""

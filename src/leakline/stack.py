@@ -200,7 +200,7 @@ class Stack:
 
     def turns(
         self, index: int, party: str, memory: Memory, *, seed: int, secret: bool, expected: float = 0.0,
-        values: int = 0, facts: dict[str, float] | None = None,
+        values: int = 0, facts: dict[str, float] | None = None, groups: Tensor | None = None,
     ) -> tuple[Turn, ...]:  # fmt: skip
         """What each defence may use in a round, at a party: see `Turn`."""
         facts = {} if facts is None else facts
@@ -210,7 +210,7 @@ class Stack:
             # Counted among its own kind, so that other defences in the stack do not shift its randomness.
             twin = sum(type(other) is kind for other in self.defences[:place])
             own, purpose = memory.setdefault(f"{place}", {}), f"{kind.__name__}-{twin}"
-            turns.append(Turn(index, party, own, seed, purpose, expected, values, secret, facts))
+            turns.append(Turn(index, party, own, seed, purpose, expected, values, secret, facts, groups))
         return tuple(turns)
 
     def brief(self, turns: Turns) -> dict[str, float]:

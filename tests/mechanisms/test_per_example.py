@@ -18,19 +18,27 @@ from leakline.mechanisms.layer_gradients import RULES, rule_for
 from leakline.mechanisms.per_example import Clipped, clipped_sum, path_of
 
 
-def by_hand(model: nn.Module, loss: Any, x: torch.Tensor, y: torch.Tensor, bound: float) -> torch.Tensor:
-    """The definition: one example after another, backward, norm, scale, add."""
-    total = None
+def by_hand(
+    model: nn.Module, loss: Any, x: torch.Tensor, y: torch.Tensor, bound: float, units: torch.Tensor | None = None
+) -> torch.Tensor:
+    """The definition: one example after another, backward; the mean over each unit; norm, scale, add."""
+    rows = []
     for i in range(len(x)):
         model.zero_grad()
         loss(model(x[i : i + 1]), y[i : i + 1]).backward()
-        flat = torch.cat(
-            [
-                (torch.zeros_like(p) if p.grad is None else p.grad).flatten()
-                for p in model.parameters()
-                if p.requires_grad
-            ]
+        rows.append(
+            torch.cat(
+                [
+                    (torch.zeros_like(p) if p.grad is None else p.grad).flatten()
+                    for p in model.parameters()
+                    if p.requires_grad
+                ]
+            )
         )
+    total = None
+    units = torch.arange(len(x)) if units is None else units
+    for unit in units.unique():
+        flat = torch.stack(rows)[units == unit].mean(0)
         flat = flat * min(1.0, bound / max(float(flat.double().norm()), 1e-300))
         total = flat if total is None else total + flat
     model.zero_grad()
@@ -56,8 +64,11 @@ def agrees(model: nn.Module, x: torch.Tensor, loss: Any = squared, path: str = "
     found = clipped_sum(model, loss, x, y, 1e9)
     assert found.path == path
     for bound in (1e9, float(found.norms.median()) * 1.0001 + 1e-9, float(found.norms.min()) / 2 + 1e-9):
-        got, expected = flat(clipped_sum(model, loss, x, y, bound)), by_hand(model, loss, x, y, bound)
-        assert torch.linalg.vector_norm(got - expected) <= 1e-6 * torch.linalg.vector_norm(expected) + 1e-12
+        for units in (None, torch.arange(len(x)).flip(0) // 2 if len(x) % 2 else torch.arange(len(x)) % 2):
+            got, expected = clipped_sum(model, loss, x, y, bound, units=units), by_hand(model, loss, x, y, bound, units)
+            off = torch.linalg.vector_norm(flat(got) - expected)
+            assert off <= 1e-6 * torch.linalg.vector_norm(expected) + 1e-12
+            assert got.path == path
     assert all(p.grad is None and p.requires_grad for p in model.parameters())
 
 
@@ -474,3 +485,28 @@ def test_the_clipped_sum_is_opacus_hooks_sum():
     assert int((norms > bound).sum()) in range(1, 7)
     assert torch.allclose(found.norms, norms, rtol=1e-9)
     assert torch.linalg.vector_norm(flat(found) - expected) <= 1e-6 * torch.linalg.vector_norm(expected)
+
+
+@pytest.mark.parametrize("path", ["bookkeeping", "vmap", "one by one"])
+def test_units_of_any_size_by_every_road(path):
+    """A mean over each unit, then the clip; norms are the units', in their order."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(1, 3, 3), nn.GroupNorm(1, 3), nn.Tanh(), nn.Flatten(), nn.Linear(48, 2)).double()
+    x, y = torch.randn(9, 1, 6, 6).double(), torch.arange(9) % 2
+    units = torch.tensor([3, 0, 1, 1, 3, 2, 3, 3, 1])
+    lengths = [by_hand(model, squared, x[units == u], y[units == u], 1e9, units[units == u]).norm() for u in range(4)]
+    whole = clipped_sum(model, squared, x, y, 1e9, path, units)
+    assert torch.allclose(whole.norms, torch.stack(lengths), rtol=1e-9)
+    for bound in (float(whole.norms.median()), float(whole.norms.min()) / 3):
+        got = flat(clipped_sum(model, squared, x, y, bound, path, units))
+        assert torch.allclose(got, by_hand(model, squared, x, y, bound, units), rtol=1e-6, atol=1e-9)
+
+
+def test_a_unit_with_one_infinite_gradient_counts_as_zero():
+    model = nn.Linear(3, 2)
+    x, y, units = torch.randn(5, 3), torch.arange(5) % 2, torch.tensor([0, 1, 1, 2, 2])
+    x[1] = float("inf")
+    found = clipped_sum(model, squared, x, y, 1.0, units=units)
+    assert not torch.isfinite(found.norms[1])
+    kept = torch.tensor([0, 3, 4])
+    assert torch.allclose(flat(found), by_hand(model, squared, x[kept], y[kept], 1.0, units[kept]), rtol=1e-5)

@@ -92,7 +92,7 @@ def test_under_poisson_sampling_too():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ASKING)
 def test_what_is_asked_for_is_met_from_below_everywhere(name):
-    grid = product(VARIANTS[name], SAMPLINGS, (1, 20, 300), (0.3, 3.0, 20.0))
+    grid = product(VARIANTS[name], SAMPLINGS, (1, 60), (0.3, 8.0))
     for more, sampling, rounds, epsilon in grid:
         check(federation(name, more, sampling, rounds, epsilon), epsilon)
 

@@ -2,6 +2,9 @@
 
     sum_i g_i min(1, C / ||g_i||)        C = bound, g_i = gradient of the loss on example i, over all parameters
 
+A unit (a patient with its records, a record with its augmented versions) counts as one vector: g_i is then the mean
+over the gradients of its examples. To the books that is a layer which was used several times.
+
 One ordinary forward and backward pass keeps each layer's inputs and output gradients (the "books"); norms and the
 clipped sum come from them, layer by layer (`layer_gradients`; Bu et al. 2023, arXiv:2210.00038, call it bookkeeping).
 Exact, not an approximation. Models with other layers, tied parameters or layers that do not see the example first
@@ -26,7 +29,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
-from leakline.mechanisms.bookkeeping import Shares, shares_of
+from leakline.mechanisms.bookkeeping import Classes, Shares, classes_of, shares_of
 from leakline.mechanisms.independence import SMALL, Verdict, gap, in_doubt, refuse_coupled, sample
 from leakline.mechanisms.trials import Loss, Trial, gradients, quiet, trying
 
@@ -44,43 +47,57 @@ class Clipped:
 
     sums: tuple[Tensor, ...]
     norms: Tensor
-    """Of each example's gradient before clipping, float64."""
+    """Of each example's (or unit's) gradient before clipping, float64."""
     loss: Tensor
     """Mean over the batch; 0 for an empty one."""
     path: Path
 
 
-def clipped_sum(model: nn.Module, loss: Loss, x: Tensor, y: Tensor, bound: float, path: Path | None = None) -> Clipped:
+def clipped_sum(
+    model: nn.Module, loss: Loss, x: Tensor, y: Tensor, bound: float, path: Path | None = None,
+    units: Tensor | None = None,
+) -> Clipped:  # fmt: skip
     """Per-example clipping of one batch. Leaves the parameters' ``grad`` alone; an empty batch sums to zero.
 
-    An example whose gradient is not finite counts as zero; its norm is reported as it is.
+    ``units[i]``: which unit example i belongs to, of 0, 1, 2, ... without a gap; the mean over a unit's gradients is
+    what is clipped. None: every example is one. An example or unit whose gradient is not finite counts as zero; its
+    norm is reported as it is.
     ``path`` forces a road (to compare them); by default it is the fastest that is right for the model.
     """
     if not bound > 0:
         raise ValueError(f"a clip bound must be positive, not {bound}")
-    clipped = _clipped(model, loss, x, y, bound, path)
+    classes = () if units is None or not len(x) else classes_of(units)
+    if len(classes) == 1 and classes[0][1].shape[1] == 1 and torch.equal(classes[0][1][:, 0], torch.arange(len(x))):
+        classes, units = (), None
+    clipped = _clipped(model, loss, x, y, bound, path, classes)
     sound = torch.isfinite(clipped.norms)
     if bool(sound.all()):
         return clipped
     # Scaling cannot tame an infinite gradient, and a sum of NaN would betray the example: it counts as zero.
-    rest = _clipped(model, loss, x[sound], y[sound], bound, clipped.path)
+    kept = sound if units is None else sound[units]
+    left = (
+        () if units is None or not bool(kept.any()) else classes_of(torch.unique(units[kept], return_inverse=True)[1])
+    )
+    rest = _clipped(model, loss, x[kept], y[kept], bound, clipped.path, left)
     return replace(rest, norms=clipped.norms)
 
 
-def _clipped(model: nn.Module, loss: Loss, x: Tensor, y: Tensor, bound: float, path: Path | None) -> Clipped:
+def _clipped(
+    model: nn.Module, loss: Loss, x: Tensor, y: Tensor, bound: float, path: Path | None, classes: Classes
+) -> Clipped:
     trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
     if len(x) == 0:
         zeros = tuple(torch.zeros_like(p, memory_format=torch.preserve_format) for p in trained.values())
         return Clipped(zeros, torch.zeros(0, dtype=torch.float64), torch.zeros((), device=x.device), path or "vmap")
     road = path or path_of(model, loss, x, y)
     if road == "bookkeeping":
-        noted = shares_of(model, loss, x, y)
+        noted = shares_of(model, loss, x, y, classes)
         if noted is not None:
             shares, value = noted
             norms = _norms(shares)
             return Clipped(_from_books(shares, trained, _factors(norms, bound)), norms, value, road)
         road = _chosen(model, loss, x, y, ("vmap",))  # a branch that was not taken before goes past the books
-    return _rows(model, trained, loss, x, y, bound, road)
+    return _rows(model, trained, loss, x, y, bound, road, classes)
 
 
 _ROADS: WeakKeyDictionary[nn.Module, tuple[Any, Path]] = WeakKeyDictionary()
@@ -173,8 +190,9 @@ def _factors(norms: Tensor, bound: float) -> Tensor:
 
 
 def _rows(
-    model: nn.Module, trained: dict[str, nn.Parameter], loss: Loss, x: Tensor, y: Tensor, bound: float, path: Path
-) -> Clipped:
+    model: nn.Module, trained: dict[str, nn.Parameter], loss: Loss, x: Tensor, y: Tensor, bound: float, path: Path,
+    classes: Classes = (),
+) -> Clipped:  # fmt: skip
     """The clipped sum from per-example gradients that are really formed, a few at a time."""
     weights = {name: p.detach() for name, p in trained.items()}
     start = [(buffer, buffer.clone()) for buffer in model.buffers()] if path == "one by one" else []
@@ -197,14 +215,25 @@ def _rows(
         return [g[None] for g in parts], mean.detach()[None]
 
     step = 1 if path == "one by one" else max(1, ROWS // max(1, sum(w.numel() for w in weights.values())))
-    sums, norms, losses = [torch.zeros_like(w) for w in weights.values()], [], []
-    for at in range(0, len(x), step):
-        rows, values = (alone if path == "one by one" else together)(x[at : at + step], y[at : at + step])
-        with torch.no_grad():
-            squares = [torch.linalg.vector_norm(r.flatten(1), dim=1, dtype=torch.float64) ** 2 for r in rows]
-            norms.append(torch.stack(squares).sum(0).sqrt())
-            factors = _factors(norms[-1], bound)
-            for total, row in zip(sums, rows, strict=True):
-                total += torch.tensordot(factors.to(row.dtype), row, 1)
-            losses.append(values.detach())
-    return Clipped(tuple(sums), torch.cat(norms), torch.cat(losses).mean(), path)
+    each = torch.arange(len(x))
+    classes = classes or [(each, each[:, None])]
+    sums, losses = [torch.zeros_like(w) for w in weights.values()], []
+    norms = torch.zeros(sum(len(members) for members, _ in classes), dtype=torch.float64, device=x.device)
+    for members, belonging in classes:
+        size = belonging.shape[1]
+        for at in range(0, len(members), max(1, step // size)):
+            here = belonging[at : at + max(1, step // size)]
+            found = [
+                (alone if path == "one by one" else together)(x[part], y[part])
+                for part in torch.split(here.flatten(), step)
+            ]
+            with torch.no_grad():
+                formed = (torch.cat(parts) for parts in zip(*(rows for rows, _ in found), strict=True))
+                rows = [r if size == 1 else r.view(-1, size, *r.shape[1:]).mean(1) for r in formed]
+                squares = [torch.linalg.vector_norm(r.flatten(1), dim=1, dtype=torch.float64) ** 2 for r in rows]
+                lengths = norms[members[at : at + len(here)]] = torch.stack(squares).sum(0).sqrt()
+                factors = _factors(lengths, bound)
+                for total, row in zip(sums, rows, strict=True):
+                    total += torch.tensordot(factors.to(row.dtype), row, 1)
+                losses += [values.detach() for _, values in found]
+    return Clipped(tuple(sums), norms, torch.cat(losses).mean(), path)

@@ -157,7 +157,8 @@ def _train_owned(
     federation: Federation, bench: Bench, job: Job, plan: Plan, order: Order, memory: Memory, part: int | None
 ) -> Trained:
     """One piece of training whose gradients a defence forms."""
-    stack, turns = federation.stack, federation.turns_of(order.client, order.round, memory, part)
+    turns = federation.turns_of(order.client, order.round, memory, part, job.data.groups)
+    stack = federation.stack
     gradient = stack.gradient(federation.objective.loss, turns)
     return train(bench, job, plan, gradient, stack.batches(len(job.data), plan, turns))
 

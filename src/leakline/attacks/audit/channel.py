@@ -159,11 +159,13 @@ class LocalChannel:
     """The server's seat, one record apart: a client trains one step on its data, and on data with one record changed.
 
     An input is a record here (its values, flattened), not an update; a record acts through a gradient, so a linear
-    classifier is really trained. Made by `record_bench`.
+    classifier is really trained. Made by `record_bench`. ``whole``: all records of the first one's patient are that
+    one, and change together.
     """
 
     federation: Federation
     seat: Seat = Seat.SERVER
+    whole: bool = False
 
     @property
     def layout(self) -> Layout:
@@ -175,9 +177,9 @@ class LocalChannel:
         federation = self._worlds.get(id(change))
         if federation is None:
             client = self.federation.task.clients[0]
-            x = client.train.x.clone()
-            x[0] = change.view(x.shape[1:])
-            holder = Client(client.name, Data(x, client.train.y))
+            x, y, mine = client.train.x.clone(), client.train.y.clone(), belonging(client.train, self.whole)
+            x[mine], y[mine] = change.view(x.shape[1:]), y[0].clone()
+            holder = Client(client.name, replace(client.train, x=x, y=y))
             task = replace(self.federation.task, clients=(holder, *self.federation.task.clients[1:]))
             federation = self._worlds[id(change)] = replace(self.federation, task=task)
             self._held.append(change)  # so that the id stays its own
@@ -212,6 +214,13 @@ class LocalChannel:
     @cached_property
     def _bench(self) -> Bench:
         return self.federation.bench()
+
+
+def belonging(data: Data, whole: bool) -> Tensor:
+    """Which records are exchanged: the first, or all of the first one's patient."""
+    if whole and data.groups is not None:
+        return data.groups == data.groups[0]
+    return torch.arange(len(data)) == 0
 
 
 def _update(federation: Federation, name: str, change: Tensor) -> Update:

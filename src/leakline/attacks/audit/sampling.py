@@ -46,7 +46,7 @@ def batches(federation: Federation, examples: int = 12) -> BoolArray:
     rows: list[BoolArray] = []
     index = 0
     while len(rows) < DRAWS:
-        turns = federation.turns_of(federation.task.clients[0].name, index, {})
+        turns = federation.turns_of(federation.task.clients[0].name, index, {}, groups=torch.arange(examples))
         steps = federation.stack.batches(examples, federation.plan, turns)
         if steps is None:
             return np.ones((DRAWS, examples), dtype=bool)

@@ -19,7 +19,7 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import Tensor, nn
 
-from leakline.attacks.audit.channel import _update, released
+from leakline.attacks.audit.channel import _update, belonging, released
 from leakline.attacks.audit.workbench import workbench
 from leakline.bench.training import Bench, Plan
 from leakline.data.base import Client, Data
@@ -177,12 +177,14 @@ class RecordSession:
 
     The classifier is steep: its weights are so large that a record is either fitted (gradient 0) or all wrong, and
     then its gradient is the same at every step, whatever the noise has done to the weights. An input is the first
-    record; None is one that is fitted. ``others``: "short" are fitted, "long" pull the other way.
+    record; None is one that is fitted. ``others``: "short" are fitted, "long" pull the other way. ``whole``: an input
+    is every record of the first patient.
     """
 
     federation: Federation
     rounds: int = 2
     others: Others = "short"
+    whole: bool = False
 
     @property
     def values(self) -> int:
@@ -204,7 +206,7 @@ class RecordSession:
         """How many records the batches of the first round held, where noise is seeded and batches are drawn."""
         federation = reseeded(self.federation, seed)
         client = federation.task.clients[0]
-        turns = federation.turns_of(client.name, 0, {})
+        turns = federation.turns_of(client.name, 0, {}, groups=client.train.groups)
         steps = federation.stack.batches(len(client.train), federation.plan, turns)
         return sum(len(rows) for rows in steps or ())
 
@@ -227,12 +229,13 @@ class RecordSession:
             client = self.federation.task.clients[0]
             fitted = -10.0 * self._uphill
             x = fitted.expand(len(client.train), -1).clone()
+            mine = belonging(client.train, self.whole)
             if self.others == "long" and not quiet:
                 generator = torch.Generator().manual_seed(2)
-                x[1:] = self.record(-torch.randn(self.values, generator=generator), 30.0)
+                x[~mine] = self.record(-torch.randn(self.values, generator=generator), 30.0)
             if record is not None:
-                x[0] = record
-            holder = Client(client.name, Data(x, torch.zeros(len(x), dtype=torch.int64)))
+                x[mine] = record
+            holder = Client(client.name, Data(x, torch.zeros(len(x), dtype=torch.int64), client.train.groups))
             task = replace(self.federation.task, clients=(holder, *self.federation.task.clients[1:]))
             self._worlds[key] = (replace(self.federation, task=task), record)  # held, so that its id stays its own
         return self._worlds[key][0]

@@ -111,7 +111,8 @@ def workbench(
     stack = Stack(tuple(defences))
     buffers = buffers and stack.owner is None
     generator = torch.Generator().manual_seed(seed)
-    shared = [Data(torch.randn(8, 4, generator=generator), torch.arange(8) % 2) for _ in range(clients)]
+    patients = torch.arange(8) // 2  # two records each, for a promise that is a patient's
+    shared = [Data(torch.randn(8, 4, generator=generator), torch.arange(8) % 2, patients) for _ in range(clients)]
     task = Task(
         tuple(Client(f"client-{i}", data) for i, data in enumerate(shared)), None, None, ("a", "b"), name="workbench"
     )
