@@ -26,6 +26,7 @@ from leakline.cli import (
     flower,
     init,
     papers,
+    recommend,
     report,
     run,
     schema,
@@ -46,6 +47,7 @@ app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options"
 app.command()(attack.attack)
 app.command()(compare.compare)
 app.command()(choose.choose)
+app.command()(recommend.recommend)
 app.command()(init.init)
 app.command()(check.check)
 app.command()(run.run)
