@@ -298,6 +298,29 @@ def test_users_who_kept_what_they_learnt_are_recognised(tmp_path):
     assert value(found, "auc (best)").value > 0.9
 
 
+def test_where_everybody_holds_trained_layers_only_taking_part_is_left(tmp_path):
+    """The control: the same users who are plain when strangers hold fresh layers are not when nobody does (seeded)."""
+    lab = user_lab(tmp_path, defences=(FedPer(last=1),), plan=Plan(20, 10, 0.2))
+    settings = {"folds": 4, "worlds": 3, "trees": 5, "features": ("raw",), "learners": ("logistic",)}
+    fresh, trained = (
+        value(examine(UserMembership(**settings, others=o), lab), "auc (best)") for o in ("fresh", "trained")
+    )
+    assert fresh.value > 0.9
+    assert trained.low <= 0.5 <= trained.high
+    with pytest.raises(ValueError, match="others"):
+        UserMembership(others="away")
+
+
+def test_without_private_layers_the_control_changes_nothing(tmp_path):
+    lab = user_lab(tmp_path)
+    views = [
+        [c.view.updates[0] for c in UserMembership(folds=4, worlds=1, trees=5, others=o).challenges(lab)]
+        for o in ("fresh", "trained")
+    ]
+    for mine, theirs in zip(views[0][0], views[1][0], strict=True):
+        assert torch.equal(mine.delta.vector, theirs.delta.vector)
+
+
 def test_users_are_not_told_apart_when_one_model_tells_nothing(tmp_path):
     """All users alike, small steps: the interval over users holds one half (fixed seed; 1 in 20 over seeds)."""
     lab = user_lab(tmp_path, plan=Plan(1, 10, 0.01))

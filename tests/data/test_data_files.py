@@ -9,6 +9,7 @@ from PIL import Image
 
 from leakline.data import DATASETS, ByColumn, CsvSignals, ImageFolder, MedMNIST, Npz, partition
 from leakline.data.images import resize, resize_masks
+from leakline.data.signals import normalise
 from leakline.errors import DataError
 
 
@@ -127,6 +128,20 @@ def test_medmnist(tmp_path):
     np.savez(path, **arrays)
     with pytest.raises(DataError, match="several labels"):
         MedMNIST(str(path)).load()
+
+
+def test_each_subject_is_standardised_by_itself():
+    rng = np.random.default_rng(0)
+    x, who = rng.normal(size=(6, 2, 50)).astype(np.float32), np.array([0, 0, 0, 1, 1, 1])
+    moved = x.copy()
+    moved[who == 1] = 5 * moved[who == 1] + 3
+    one, other = normalise(x, "subject", who), normalise(moved, "subject", who)
+    np.testing.assert_allclose(one, other, atol=1e-4)  # what another subject's are is nothing to a subject's own
+    for subject in (0, 1):
+        np.testing.assert_allclose(one[who == subject].mean((0, 2)), 0, atol=1e-5)
+        np.testing.assert_allclose(one[who == subject].std((0, 2)), 1, atol=1e-4)
+    with pytest.raises(ValueError, match="whose windows"):
+        normalise(x, "subject")
 
 
 def test_csv_windows_never_cross_a_change(tmp_path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -41,6 +41,11 @@ class UserMembership(Attack):
     orders. Read it as what an update tells about the past of whoever sends it. A user that took part keeps the
     personal layers it trained, as it would.
 
+    ``others``: what who did not take part holds of layers that never leave the clients. "fresh": the initial ones, as a
+    newcomer. "trained": its own, trained on the same model and data as a participant's, with an update that nobody
+    ever added to the mean. Taking part is then all that tells the two sides apart, and not whether private layers were
+    trained. Without private layers both are the same.
+
     Users change sides between worlds, so that no trait of theirs can stand in for taking part. The paper draws one
     half (we assume); its classifier is the forest of 1000 trees of depth 10 on sorted neurons, 10 x 5 folds.
     """
@@ -50,6 +55,7 @@ class UserMembership(Attack):
     folds: int = 5
     worlds: int = 10
     trees: int = 1000
+    others: Literal["fresh", "trained"] = "fresh"
     seat: ClassVar[Seat] = Seat.SERVER
 
     def __post_init__(self) -> None:
@@ -57,6 +63,8 @@ class UserMembership(Attack):
             raise ValueError(f"folds of 2, worlds and trees of 1 at least: {self.folds}, {self.worlds}, {self.trees}")
         if not self.features or not self.learners:
             raise ValueError(f"a feature and a learner are needed: {self.features}, {self.learners}")
+        if self.others not in ("fresh", "trained"):
+            raise ValueError(f'others must be "fresh" or "trained": {self.others!r}')
 
     def check(self, federation: Federation) -> None:
         """Refuse, before training, too few users or users without data to tune on."""
@@ -77,7 +85,8 @@ class UserMembership(Attack):
     def trains(self, federation: Federation) -> dict[str, float]:
         """Rounds for the worlds: half of the users train, then all tune on their test part."""
         held = test_share(federation)
-        return {f"users/{federation.strategy}/{federation.defences}": self.worlds * (0.5 + held)}
+        first = 1.0 if self.others == "trained" else 0.5
+        return {f"users/{federation.strategy}/{federation.defences}": self.worlds * (first + held)}
 
     def challenges(self, lab: Lab) -> Iterator[Challenge]:
         """One question per world and fold."""
@@ -95,6 +104,8 @@ class UserMembership(Attack):
             takers = [name for name in names if name in chosen]
             trained = lab.probe(start, 2 * world, clients=takers, memories=memories)
             sent = start + federation.strategy.combine(u for u in trained if problem_with(u, start) is None)
+            if self.others == "trained":  # what they send is never used; what they keep is
+                lab.probe(start, 2 * world, clients=[n for n in names if n not in chosen], memories=memories)
             updates = lab.probe(sent, 2 * world + 1, federation=rest, memories=memories)
             view = ServerView(
                 sent, federation.bench, federation.objective.per_example_loss, (start, sent), federation.local_plan,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, get_args
 
 import numpy as np
 
@@ -71,8 +71,8 @@ class Motion:
             raise ValueError(f"window must be at least 2 and stride at least 1: {self.window}, {self.stride}")
         if self.trait_effect < 0 or self.person_effect < 0:
             raise ValueError(f"effects must be at least 0: {self.trait_effect}, {self.person_effect}")
-        if self.normalise not in ("channel", "window", "none"):
-            raise ValueError(f"normalise must be 'channel', 'window' or 'none': {self.normalise!r}")
+        if self.normalise not in get_args(Normalise):
+            raise ValueError(f"normalise must be one of {', '.join(get_args(Normalise))}: {self.normalise!r}")
 
     def available(self) -> bool:
         """Always: they are made here."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, get_args
 
 import numpy as np
 
@@ -30,8 +30,8 @@ class PreparedMotion(Prepared):
     def __post_init__(self) -> None:
         if self.window < 2 or self.stride < 1:
             raise ValueError(f"window must be at least 2 and stride at least 1: {self.window}, {self.stride}")
-        if self.normalise not in ("channel", "window", "none"):
-            raise ValueError(f"normalise must be 'channel', 'window' or 'none': {self.normalise!r}")
+        if self.normalise not in get_args(Normalise):
+            raise ValueError(f"normalise must be one of {', '.join(get_args(Normalise))}: {self.normalise!r}")
 
     def load(self) -> Dataset:
         """Read the recordings and cut them."""

@@ -13,7 +13,7 @@ from leakline.data.base import Data, Dataset, Trait
 from leakline.data.split import subset
 from leakline.errors import DataError
 
-Normalise = Literal["channel", "window", "none"]
+Normalise = Literal["channel", "subject", "window", "none"]
 
 
 @dataclass(frozen=True)
@@ -38,15 +38,23 @@ def starts(offsets: np.ndarray, window: int, stride: int) -> tuple[np.ndarray, n
     return np.concatenate(first), np.concatenate(recording)
 
 
-def normalise(x: np.ndarray, how: Normalise) -> np.ndarray:
-    """Windows N, C, L brought to comparable scales.
+def normalise(x: np.ndarray, how: Normalise, who: np.ndarray | None = None) -> np.ndarray:
+    """Windows N, C, L brought to comparable scales; ``who`` each is of, as numbers.
 
     ``channel``: each channel has mean 0 and standard deviation 1 over the whole data set, all subjects
-    together: these 2 C numbers count as public. ``window``: the same within each window, which removes
+    together: these 2 C numbers count as public. ``subject``: the same over each subject's own windows, as every
+    telephone can do by itself; nothing of one reaches another. ``window``: the same within each window, which removes
     posture (gravity) and strength. ``none``: as measured.
     """
     if how == "none":
         return x
+    if how == "subject":
+        if who is None:
+            raise ValueError("whose windows these are must be known to standardise each subject's")
+        out = np.empty_like(x)
+        for one in np.unique(who):
+            out[who == one] = normalise(x[who == one], "channel")
+        return out
     axes = (0, 2) if how == "channel" else (2,)
     mean, std = x.mean(axes, keepdims=True), x.std(axes, keepdims=True)
     return np.asarray((x - mean) / np.maximum(std, 1e-6))
@@ -71,9 +79,9 @@ def windowed(
     whose = np.unique(recordings.subject, return_inverse=True)[1].astype(np.int64)[recording]
     together = recording if group == "recording" else whose
     rows = subset(y, together, limit)
-    first, recording, y, together = first[rows], recording[rows], y[rows], together[rows]
+    first, recording, y, together, whose = first[rows], recording[rows], y[rows], together[rows], whose[rows]
     pieces = np.lib.stride_tricks.sliding_window_view(recordings.signal, window, axis=0)
-    x = normalise(np.asarray(pieces[first], dtype=np.float32), how)
+    x = normalise(np.asarray(pieces[first], dtype=np.float32), how, whose)
     if not np.isfinite(x).all():
         raise DataError("the signals have values that are not numbers", name, "remove those rows")
     who = tuple(recordings.subject[i] for i in recording)

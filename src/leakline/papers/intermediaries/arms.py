@@ -13,8 +13,9 @@ from leakline.results import Cell, Estimate, Results
 from leakline.results.estimate import estimate
 from leakline.results.settings import groups_of
 
-ASIDE = "figure"
-"""Scenarios whose names begin so serve one figure and are no part of Table 1."""
+FIGURE, EQUAL_STEPS = "figure", "equal-steps"
+ASIDE = (FIGURE, EQUAL_STEPS)
+"""Scenarios whose names begin so serve one figure or control and are no part of Table 1."""
 RULES = ("paper", "code")
 """Ways to choose v that read un-noised updates."""
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from leakline.papers.intermediaries.arms import ASIDE, Arm, arms
+from leakline.papers.intermediaries.arms import FIGURE, Arm, arms
 from leakline.report.charts.chart import Chart, Series, lines_of
 from leakline.report.papers import Tables
 from leakline.results import Estimate, Results
@@ -21,7 +21,7 @@ _SPAN = tuple(f"{q:.0%} quantile" for q in QUANTILES)
 def figure_1b(results: Results) -> Table:
     """Figure 1b: noise level and diversity by the number of parts, and whether they follow the paper's laws."""
     rows = []
-    for z, own in _by_z([a for a in _either(results, f"{ASIDE}-1b") if isinstance(a.parts, int)]).items():
+    for z, own in _by_z([a for a in _either(results, f"{FIGURE}-1b") if isinstance(a.parts, int)]).items():
         base = next((a for a in own if a.parts == 1), None)
         for arm in sorted(own, key=lambda a: int(a.parts)):
             xi, phi = _over_seeds(arm, "noise_level"), _over_seeds(arm, "diversity")
@@ -67,7 +67,7 @@ def figure_2b(results: Results) -> Table:
 
 def figure_2c(results: Results) -> Table:
     """Figure 2c: utility by the number of clients, the test data unchanged."""
-    found = [a for a in arms(results, f"{ASIDE}-2c") if a.z is not None]
+    found = [a for a in arms(results, f"{FIGURE}-2c") if a.z is not None]
     measure = _headline(found)
     names = list(dict.fromkeys(a.name for a in found))
     rows = []

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from leakline.papers.intermediaries import printed
-from leakline.papers.intermediaries.arms import Arm, arms, difference
+from leakline.papers.intermediaries.arms import EQUAL_STEPS, Arm, arms, difference
 from leakline.privacy.gdp import gdp_epsilon
 from leakline.report.papers import Tables
 from leakline.results import Estimate, Results
@@ -117,6 +117,32 @@ def gain(results: Results) -> Table:
     return Table("What is left of the gain at equal privacy of one client", columns, tuple(rows), note)
 
 
+def equal_steps(results: Results) -> Table:
+    """Is it its few local steps that the split loses by? The split with as many as its client takes."""
+    task, rows = task_of(results), []
+    found = [a for a in arms(results) if a.z is not None]
+    for arm in arms(results, EQUAL_STEPS):
+        measure = measures_of([arm], task)[0]
+        same = [a for a in found if a.strategy == arm.strategy]
+        like = (arm.parts, arm.bound, arm.clip)
+        fewer = next((a for a in same if (a.parts, a.bound, a.clip) == like and _close(a.z, arm.z)), None)
+        honest = counterpart(arm, same)
+        base = {} if honest is None else honest.by_seed(measure)
+        shorter = {} if fewer is None else fewer.by_seed(measure)
+        rows.append((
+            arm.strategy, arm.z, _parts(arm), None if fewer is None else fewer.utility(measure), arm.utility(measure),
+            None if honest is None else honest.utility(measure), difference(shorter, base),
+            difference(arm.by_seed(measure), base),
+        ))  # fmt: skip
+    name = task.shown[0]
+    columns = (
+        "strategy", "z", "v", f"{name}, split", f"{name}, split, as many steps",
+        f"{name}, no split at its client epsilon", "gained by the split", "gained by the split with as many steps",
+    )  # fmt: skip
+    note = f"{SEEDS}, percent; gained: against no split at the same epsilon of one client, paired by seed"
+    return Table("The split with as many local steps as its client", columns, tuple(rows), note)
+
+
 def epsilons(results: Results) -> Table:
     """The epsilon of one client for v parts, at the paper's rounds, delta and noise multipliers; no run enters."""
     parts, rows = (1, 2, 3, 4, 5, 8), []
@@ -133,6 +159,7 @@ TABLES: Tables = {
     "intermediaries/1": table_1,
     "intermediaries/equal-privacy": equal_privacy,
     "intermediaries/gain": gain,
+    "intermediaries/equal-steps": equal_steps,
     "intermediaries/epsilons": epsilons,
 }
 
