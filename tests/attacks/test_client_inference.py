@@ -14,6 +14,7 @@ from torch import nn
 
 from leakline.attacks import MENU, ClientInference
 from leakline.attacks.client_inference import PresenceScores, TrueWorld, difference
+from leakline.attacks.presence import Scores
 from leakline.attacks.worlds import bare, pairs, replayable, without
 from leakline.bench.training import Plan
 from leakline.data.base import Client, Data, Task
@@ -100,6 +101,32 @@ def test_a_planted_leak_is_found_for_certain(tmp_path: Path) -> None:
             hits = value(readings, f"tpr at fpr={fpr:g} ({name})")
             assert hits.value == 1
             assert hits.low == 0  # ten worlds without the target do not say where a rate of 0.1 begins
+
+
+def test_records_are_calibrated_one_by_one_against_other_worlds(tmp_path: Path) -> None:
+    """The same records: their mean loss tells little of one client in three, each against other worlds nearly all."""
+    attack = ClientInference(
+        worlds=10, shadow=0.25, scores=("loss", "calibrated"), shadows=("all", "inside", "population")
+    )
+    lab = lab_of(federation(), tmp_path)
+    readings = examine(attack, lab)
+    for held in ("all", "inside"):
+        assert value(readings, f"auc (calibrated, {held})").value > 0.9
+        assert value(readings, f"auc (calibrated, {held})").value >= value(readings, f"auc (loss, {held})").value
+    assert value(readings, "auc (calibrated, population)").n == 20
+
+
+def test_a_world_is_compared_with_all_pairs_but_its_own(tmp_path: Path) -> None:
+    lab = lab_of(federation(), tmp_path)
+    worlds = list(pairs(lab, "c2", 3, "removed", 1))
+    target = lab.federation.clients["c2"]
+    scores = Scores.of(worlds, target, None)
+    found = scores.of_world(2, np.array([0, 3]))
+    assert found.elsewhere.shape == (4, 1, 2)
+    assert found.present.tolist() == [True, False, True, False]
+    bench, data = worlds[2].federation.bench(), target.train.take([0, 3])
+    p = torch.softmax(bench.outputs(worlds[2].published[-1], data), 1)[torch.arange(2), data.y].double()
+    np.testing.assert_allclose(found.here[0], torch.logit(p).numpy(), atol=1e-4)
 
 
 def test_shuffled_secrets_score_as_chance(tmp_path: Path) -> None:

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 import numpy as np
 import torch
 
 from leakline.attacks.base import Attack, Challenge, Lab
+from leakline.attacks.presence import Calibration, Scores
 from leakline.attacks.verdicts import over_worlds, yes_or_no
 from leakline.attacks.worlds import Absent, World, bare, pairs, replayable, without
 from leakline.data.base import Client, Data
 from leakline.errors import LeaklineError, StudyError
-from leakline.federation import Federation
+from leakline.federation import Federation, keep_none
 from leakline.leakage.guessing import FEWEST_TO_TELL
+from leakline.messages import Keep
 from leakline.privacy import Adjacency, Claim, Seat, Unit, account, replace_one
 from leakline.randomness import Stream
 from leakline.readings import Fact, Reading
 from leakline.views import ClientView, client_view
 from leakline.weights import Weights, write
 
-Score = Literal["loss", "own", "fresh", "direction", "paper"]
-Shadow = Literal["inside", "disjoint"]
+Score = Literal["loss", "own", "fresh", "direction", "paper", "calibrated"]
+Shadow = Literal["all", "inside", "disjoint", "population"]
 DELTA = 1e-5
 
 
@@ -45,6 +47,7 @@ class ShadowData:
     fresh: Data
     own: Data
     aggregated_loss: float
+    worlds: Mapping[str, Calibration] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True)
@@ -69,9 +72,10 @@ class TrueWorld:
 class ClientInference(Attack):
     """Did a client take part? Shadow data like the target's, scored in worlds with and without it (paper 000).
 
-    ``target`` and ``attacker`` are names of clients (default: the last and the first). The attacker holds shadow
-    data: a share ``shadow`` of the target's training data ("inside"), or as many of its examples that were never
-    trained on ("disjoint"; the target's own test part). It looks after ``rounds`` rounds. ``worlds`` pairs of
+    ``target`` and ``attacker`` are names of clients (default: the last and the first). What the attacker holds is
+    stated (``shadows``): all of the target's training data ("all"), a share ``shadow`` of them ("inside"), as many of
+    its examples that were never trained on ("disjoint"; the target's own test part), or nothing of the target's, only
+    the server's test data ("population"). It looks after ``rounds`` rounds. ``worlds`` pairs of
     federations are trained, seed by seed, which differ in the target alone: ``absent = "removed"`` leaves it out,
     "replaced" puts the server's validation data in its place so that the number of clients stays.
 
@@ -81,6 +85,8 @@ class ClientInference(Attack):
       fresh      L(unseen data of the target) - L(shadow): memory of the shadow records themselves
       direction  cosine of the published change with the shadow's gradient less the attacker's own
       paper      -difference%, the paper's statistic
+      calibrated the likelihood ratio of each record's score in worlds with and without the target, all other pairs of
+                 worlds as shadows (LiRA, Carlini et al. 2022), mean over records and over the models of all rounds
 
     Departs from the paper, which scores one world, with the target in it, and so cannot tell a protected federation
     from a badly trained one. The ceiling in the notes is the largest TPR - FPR that the formal promise allows to
@@ -92,7 +98,7 @@ class ClientInference(Attack):
     attacker: str = ""
     shadow: float = 0.1
     shadows: tuple[Shadow, ...] = ("inside", "disjoint")
-    scores: tuple[Score, ...] = ("loss", "own", "fresh", "paper")
+    scores: tuple[Score, ...] = ("loss", "own", "fresh", "paper", "calibrated")
     worlds: int = 50
     rounds: int = 1
     absent: Absent = "removed"
@@ -117,6 +123,11 @@ class ClientInference(Attack):
             return {f"worlds/{strategy}": self.worlds * with_stand_in}
         return {f"worlds/{federation.strategy}/{federation.defences}": 2.0 * self.worlds * self.rounds}
 
+    def wants(self, federation: Federation) -> Keep:
+        """With several rounds, what each sent: the first history with the target in it may be the cell's own."""
+        first = federation.task.clients[0].name
+        return keep_none if self.rounds == 1 else lambda index, client: index < self.rounds and client == first
+
     def check(self, federation: Federation) -> None:
         """Refuse, before training, what cannot be asked of this federation."""
         target, attacker = self._parties(federation)
@@ -129,6 +140,10 @@ class ClientInference(Attack):
             raise _wrong(
                 f"shadow = {self.shadow:g} of the {len(target.train)} examples of {target.name} leaves no data",
                 "raise shadow",
+            )
+        if "population" in self.shadows and federation.task.test is None:
+            raise _wrong(
+                "there are no data of the population's: the server holds no test data", "set server_test in [data]"
             )
         needed = size + 1 if "disjoint" in self.shadows else 1
         held = 0 if target.test is None else len(target.test)
@@ -161,10 +176,13 @@ class ClientInference(Attack):
         target, attacker = self._parties(lab.federation)
         assert attacker.test is not None
         ceiling = self._ceiling(replace(lab.federation, rounds=self.rounds))
-        for world in pairs(lab, target.name, self.worlds, self.absent, self.rounds):
+        worlds = list(pairs(lab, target.name, self.worlds, self.absent, self.rounds))
+        scores = Scores.of(worlds, target, lab.federation.task.test) if "calibrated" in self.scores else None
+        for number, world in enumerate(worlds):
             view = client_view(world.federation, world.published)
-            shadows, fresh = self._shadow_data(target, world.federation.seed)
-            hints = ShadowData(shadows, fresh, attacker.test, _aggregated(world, view))
+            shadows, fresh, rows = self._shadow_data(target, lab.federation.task.test, world.federation.seed)
+            others = {} if scores is None else {name: scores.of_world(number, at) for name, at in rows.items()}
+            hints = ShadowData(shadows, fresh, attacker.test, _aggregated(world, view), others)
             test = world.federation.task.test
             loss = _mean(view, test) if test is not None and world.present else math.nan
             yield Challenge(view, hints, TrueWorld(world.present, world.pair, ceiling, loss))
@@ -185,16 +203,25 @@ class ClientInference(Attack):
     def _size(self, target: Client) -> int:
         return round(self.shadow * len(target.train))
 
-    def _shadow_data(self, target: Client, seed: int) -> tuple[dict[str, Data], Data]:
-        """Shadow sets drawn anew in every pair of worlds, the same in both; and unseen data of the target."""
+    def _shadow_data(
+        self, target: Client, test: Data | None, seed: int
+    ) -> tuple[dict[str, Data], Data, dict[str, np.ndarray]]:
+        """Shadow sets drawn anew in every pair of worlds, the same in both; the target's unseen data; the sets' places.
+
+        Places count through the target's training data, its test part and the population, one after another.
+        """
         assert target.test is not None
         rng = Stream(seed, -2, "examiner", "client-inference/shadow").numpy()
-        size = self._size(target)
-        inside = target.train.take(rng.choice(len(target.train), size, replace=False))
-        order = rng.permutation(len(target.test))
+        size, train, held = self._size(target), len(target.train), len(target.test)
+        inside = rng.choice(train, size, replace=False)
+        order = rng.permutation(held)
         cut = size if "disjoint" in self.shadows else 0
-        found = {"inside": inside, "disjoint": target.test.take(order[:cut])}
-        return {name: found[name] for name in self.shadows}, target.test.take(order[cut:])
+        found = {"all": np.arange(train), "inside": inside, "disjoint": train + order[:cut]}
+        sets = {"all": target.train, "inside": target.train.take(inside), "disjoint": target.test.take(order[:cut])}
+        if test is not None:
+            found["population"], sets["population"] = train + held + np.arange(len(test)), test
+        named = self.shadows
+        return {n: sets[n] for n in named}, target.test.take(order[cut:]), {n: found[n] for n in named}
 
     def _ceiling(self, federation: Federation) -> float | None:
         """What the promise allows in this game: one that does not speak of it has no ceiling here."""
@@ -218,6 +245,8 @@ class ClientInference(Attack):
             figures["difference-percent", where] = difference(loss, hints.aggregated_loss)
             found = {"loss": -loss, "own": own - loss, "fresh": fresh - loss}
             found["paper"] = -figures["difference-percent", where]
+            if where in hints.worlds:
+                found["calibrated"] = hints.worlds[where].ratio()
             if "direction" in self.scores:
                 found["direction"] = _direction(view, data, hints.own)
             scores |= {(name, where): found[name] for name in self.scores}

@@ -16,6 +16,7 @@ from leakline.data.base import Trait
 from leakline.federation import Federation
 from leakline.leakage.exposure import Exposure, exposure
 from leakline.leakage.interval import mean_interval
+from leakline.privacy import Seat
 from leakline.readings import Fact, Reading
 
 FILE = "patients"
@@ -56,18 +57,18 @@ class People:
         )  # fmt: skip
 
 
-def patient_results(right: np.ndarray, people: People) -> list[Reading | Artefact]:
+def patient_results(right: np.ndarray, people: People, seat: Seat) -> list[Reading | Artefact]:
     """Figures over all patients, and the list of them for whoever may see it (right: worlds x patients)."""
     found = exposure(right)
-    return [*_readings(right, found, people), Artefact(EVERYBODY, 0, lists={FILE: listed(found, people)})]
+    return [*_readings(right, found, people, seat), Artefact(EVERYBODY, 0, lists={FILE: listed(found, people)})]
 
 
-def _readings(right: np.ndarray, found: Exposure, people: People) -> list[Reading]:
+def _readings(right: np.ndarray, found: Exposure, people: People, seat: Seat) -> list[Reading]:
     worlds, patients = right.shape
     about: dict[str, Fact] = {
         "unit": "patient", "worlds": float(worlds), "patients": float(patients), "risk": people.risk,
         "records": float(people.records.sum()), "parameters": float(people.parameters), "known": float(people.known),
-        "ceiling": found.ceiling,
+        "ceiling": found.ceiling, "seat": seat,
     }  # fmt: skip
     of = f"{patients} patients in {worlds} federations"
     whose = of if people.known else f"{of}; nobody says whose records are: each counts as a patient"

@@ -81,10 +81,11 @@ class RecordMembership(Attack):
     participant's); "updates" also at each client's own update of every round (the server's), or under assumed secure
     aggregation at their sum. ``looks`` rounds are looked at, evenly spread.
 
-    About half of ``records`` are training records of the clients, half come from their test parts, equally many of
-    each client, patients whole. ``shadows`` federations like the one attacked (clients, defences, rounds, work) are
-    trained with other seeds, side by side, and what every seat sees of them is kept: attacks of the same ``records``,
-    ``shadows`` and ``looks`` share them. In each a fair coin decides for each patient whether its records take part.
+    About half of ``records`` (0: all there are) are training records of the clients, half come from their test parts,
+    equally many of each client, patients whole. ``shadows`` federations like the one attacked (clients, defences,
+    rounds, work) are trained with other seeds, side by side, and what every seat sees of them is kept: attacks of the
+    same ``records``, ``shadows`` and ``looks`` share them. In each a fair coin decides for each patient whether its
+    records take part.
     That makes the attacker strong: it knows all other data. Where layers stay at the clients it puts layers of its own
     in their place, learnt from what else the client holds.
 
@@ -112,9 +113,10 @@ class RecordMembership(Attack):
     def __post_init__(self) -> None:
         if self.shadows < 4:
             raise ValueError(f"shadows must be at least 4: {self.shadows}")
-        if self.records < 4 or self.looks < 1 or not self.scores:
+        if 0 < self.records < 4 or self.records < 0 or self.looks < 1 or not self.scores:
             raise ValueError(
-                f"at least 4 records, a look and a score are needed: {self.records}, {self.looks}, {self.scores}"
+                "at least 4 records (or 0 for all), a look and a score are needed: "
+                f"{self.records}, {self.looks}, {self.scores}"
             )
         if not 0.5 < self.risk <= 1:
             raise ValueError(f"risk must be above 0.5 and at most 1: {self.risk}")
@@ -137,11 +139,11 @@ class RecordMembership(Attack):
                     f"{client.name} trains on one {federation.task.group}: nobody can be left out",
                     "use clients with more",
                 )
-            if min(held, len(client.train)) < each:
+            if self.records and min(held, len(client.train)) < each:
                 raise _wrong(
                     f"{client.name} has {len(client.train)} training and {held} other records; {each} of each are "
                     "asked for",
-                    "lower records, or change client_test in [data]",
+                    "lower records, set it to 0 for all there are, or change client_test in [data]",
                 )
         if federation.private and min(len(known) for known in self._asked(federation).always) < FEWEST_BESIDE:
             raise _wrong(
@@ -183,7 +185,8 @@ class RecordMembership(Attack):
         return {f"shadows/{about}": float(self.shadows * federation.rounds)}
 
     def _each(self, federation: Federation) -> int:
-        return max(1, self.records // (2 * len(federation.task.clients)))
+        most = max(len(data) for c in federation.task.clients for data in (c.train, c.test) if data is not None)
+        return max(1, self.records // (2 * len(federation.task.clients))) if self.records else most
 
     def _asked(self, federation: Federation) -> Asked:
         rng = Stream(federation.seed, -2, "examiner", "record-membership").numpy()
@@ -251,8 +254,8 @@ class RecordMembership(Attack):
                     owners,
                 )
             note = where if name in ("loss", "fedmia") else f"{self.shadows} shadow federations, {where}"
-            found += leaks({"auc": area}, tpr_at_fprs(scores, secret.member), {"rule": name}, note)
-        return found + patient_results(guess.present == secret.coins, secret.people)
+            found += leaks({"auc": area}, tpr_at_fprs(scores, secret.member), {"rule": name, "seat": self.seat}, note)
+        return found + patient_results(guess.present == secret.coins, secret.people, self.seat)
 
 
 def _wrong(what: str, fix: str) -> StudyError:

@@ -17,7 +17,7 @@ from leakline.attacks.base import Lab
 from leakline.data.base import Client, Data
 from leakline.errors import ClientLost, StudyError
 from leakline.federation import Federation, State, federate, initial_weights, keep_all, keep_none
-from leakline.messages import Order, Update
+from leakline.messages import Keep, Order, Update
 from leakline.strategies import Strategy
 from leakline.weights import Weights
 
@@ -48,8 +48,16 @@ def pairs(lab: Lab, target: str, worlds: int, absent: Absent, rounds: int) -> It
                 yield World(world, (start, _replayed(world, start, updates)), present, pair)
         else:
             for world, present in ((inside, True), (outside, False)):
-                final = lab.variant(world).final_weights()
-                yield World(world, (initial_weights(world), final), present, pair)
+                yield World(world, _published(lab, world), present, pair)
+
+
+def _published(lab: Lab, world: Federation) -> tuple[Weights, ...]:
+    """Every model of a history, the initial one first: what a round sent is kept with one client's update of it."""
+    first = world.task.clients[0].name
+    keep: Keep = keep_none if world.rounds == 1 else lambda index, client: client == first
+    there = lab.variant(world, keep=keep)
+    kept = [there.kept(index) for index in range(1, world.rounds)]
+    return (initial_weights(world), *(k[0] for k in kept if k is not None), there.final_weights())
 
 
 def without(federation: Federation, target: str, absent: Absent) -> Federation:

@@ -13,6 +13,7 @@ from typing import Any
 from leakline.cards import Card
 from leakline.names import is_safe
 from leakline.readings import Reading
+from leakline.results.patients import Patients
 
 FINISHED, FAILED, UNFINISHED, NOT_RUN, UNREADABLE = "finished", "failed", "unfinished", "not run", "unreadable"
 
@@ -49,6 +50,8 @@ class Cell:
     """By attack, its name with the hash of its settings."""
     damage: tuple[str, ...] = ()
     """What of its files is damaged or missing; the lines are left out."""
+    patients: tuple[Patients, ...] = field(default=(), repr=False)
+    """Whom the study's attacks on records told apart, and how often."""
     _updates: dict[tuple[int, str], Any] = field(default_factory=dict, repr=False, compare=False)
 
     @property

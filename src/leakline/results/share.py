@@ -15,6 +15,7 @@ from typing import Any
 from leakline.cards import Card
 from leakline.readings import Reading
 from leakline.results.cell import Cell
+from leakline.results.patients import Patients
 from leakline.results.results import Results
 from leakline.text import scrub
 
@@ -76,7 +77,14 @@ def _cell(cell: Cell, hide: Callable[[str], str]) -> Cell:
         attacks=tuple(_reading(r, hide) for r in cell.attacks),
         records=tuple(_record(r, hide) for r in cell.records),
         damage=tuple("something is damaged" for _ in cell.damage[:1]),
+        patients=tuple(_patients(found, hide) for found in cell.patients),
     )
+
+
+def _patients(found: Patients, hide: Callable[[str], str]) -> Patients:
+    """Patients by numbered site and class, without what is known of them besides."""
+    each = tuple(replace(p, client=hide(p.client), label=hide(p.label), traits={}) for p in found.each)
+    return replace(found, each=each)
 
 
 def _without_paths(about: Mapping[str, Any]) -> dict[str, Any]:

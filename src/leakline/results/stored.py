@@ -18,6 +18,7 @@ from leakline.errors import StoreError
 from leakline.measures import read_measures
 from leakline.readings import Reading
 from leakline.results.cell import FAILED, FINISHED, NOT_RUN, UNFINISHED, UNREADABLE, Cell
+from leakline.results.patients import read_patients
 from leakline.results.results import Results
 from leakline.study.carded import newest
 from leakline.study.files import SEAL, Lines, is_there, read_json, read_text
@@ -137,6 +138,9 @@ def _run(
     damage = [*files["attacks"].damage, *cut_short, *files["log"].damage]
     if not files["rounds"].unsealed and len(lines["log"]) < len(lines["rounds"]):
         damage.append("log.jsonl: the times of some rounds are missing")
+    hashes = {str(line.get("by", "")): str(line.get("attack", "")) for line in attacks}
+    lists = list(read_patients(folder, hashes))
+    damage += [found for found in lists if isinstance(found, str)]
     return Cell(
         labels, folder.name, status if status in (FINISHED, FAILED, UNFINISHED) else UNREADABLE,
         error or str((end or {}).get("error", "")), folder, about,
@@ -144,7 +148,7 @@ def _run(
         tuple(_readings(lines["readings"])), tuple(_readings(attacks)), tuple(lines["rounds"]),
         sum(number_of(line.get("seconds")) or 0.0 for line in lines["log"]),
         None if asked is None else tuple(key.rpartition("-")[0] for key in asked),
-        {str(line.get("by", "")): str(line.get("attack", "")) for line in attacks}, tuple(damage),
+        hashes, tuple(damage), tuple(found for found in lists if not isinstance(found, str)),
     )  # fmt: skip
 
 

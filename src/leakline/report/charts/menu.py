@@ -11,11 +11,13 @@ from leakline.report.charts.chart import Chart, curves, promises, tradeoff
 from leakline.report.charts.roc import roc
 from leakline.report.papers import papers
 from leakline.report.tables.clients import distribution
+from leakline.report.tables.patients import exposure_map
 from leakline.results import Results
 
 CHARTS: dict[str, Callable[[Results], list[Chart]]] = {
     "clients": distribution,
     "curves": curves,
+    "exposure": exposure_map,
     "promises": promises,
     "roc": roc,
     "tradeoff": tradeoff,
@@ -29,6 +31,7 @@ def headed(results: Results) -> list[tuple[str, list[Chart]]]:
         ("The frontier", [*tradeoff(results), *promises(results)]),
         ("Round by round", curves(results)),
         ("Attacks in detail", roc(results, every=False)),
+        ("Patient by patient", exposure_map(results)),
         ("Client by client", distribution(results)),
     ]
 

@@ -28,11 +28,12 @@ from leakline.report.page.summary import summary
 from leakline.report.papers import charts_of, tables_of
 from leakline.report.tables import menu as tables
 from leakline.report.tables.clients import clients
+from leakline.report.tables.patients import exposed
 from leakline.results import Results
 from leakline.results.share import shareable as anonymous
 from leakline.text import clean, scrub, tidy
 
-_TABLES = (tables.utility, tables.measures, tables.attacks, clients, tables.cards)
+_TABLES = (tables.utility, tables.measures, tables.attacks, exposed, clients, tables.cards)
 _PLOTLY_STYLE = "/* plotly.js puts its rules here */"
 """plotly.js looks for a style element of its own and would make one, which the policy forbids."""
 
@@ -69,7 +70,8 @@ def render_page(results: Results, shareable: bool = False, images: bool = True) 
         glances=seen, shared=words.shared_warnings(seen), summary=summary(results),
         verdicts=words.VERDICTS, verdict_order=list(words.VERDICTS), cards=card_views(results), groups=groups,
         legend=_legend(results), glossary=results.once(glossary), meaning=partial(meaning, results),
-        tables=[make(results) for make in _TABLES], papers=tuple(tables_of(results).values()),
+        tables=[table for make in _TABLES if (table := make(results)).rows or make is not exposed],
+        papers=tuple(tables_of(results).values()),
         filters=filters_of(results),
         gallery=gallery_of(results) if images else Gallery(), images=images,
         runs=tables.runs(results), missing=failed, settings=_settings(results),

@@ -10,6 +10,7 @@ from typing import Any
 from leakline.cards import OBSERVERS, Promise
 from leakline.cards import number as epsilon_text
 from leakline.report.page.cost import cost_words
+from leakline.report.page.people import patient_words
 from leakline.report.page.pictures import picture_words
 from leakline.results import Results, Setting
 from leakline.results.settings import Leak, comparable
@@ -180,7 +181,7 @@ def right_at_most(promise: Promise) -> str:
 
 
 def _attacks(results: Results, settings: Sequence[Setting]) -> list[str]:
-    return _guesses(results, settings) + _audited(settings)
+    return _guesses(results, settings) + patient_words(settings) + _audited(settings)
 
 
 def _audited(settings: Sequence[Setting]) -> list[str]:

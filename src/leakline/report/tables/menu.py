@@ -10,6 +10,7 @@ from leakline.errors import LeaklineError
 from leakline.report.page.words import VERDICTS, verdict_of
 from leakline.report.papers import papers, tables_of
 from leakline.report.tables.clients import clients
+from leakline.report.tables.patients import exposed
 from leakline.results import Results, Setting
 from leakline.results.settings import groups_of, pooled, utility_of
 from leakline.results.table import FORMS, Table, render
@@ -131,6 +132,7 @@ TABLES: dict[str, Callable[[Results], Table]] = {
     "clients": clients,
     "measures": measures,
     "missing": missing,
+    "patients": exposed,
     "runs": runs,
     "utility": utility,
 }
