@@ -15,11 +15,16 @@ from typing import Any, Literal, Self
 Table = Literal["study", "training"]
 """Where a study file has a key: at its top, or in [training]."""
 
-_LIMITS = {"ge": (operator.ge, "at least"), "gt": (operator.gt, "above"), "le": (operator.le, "at most")}
+_LIMITS = {
+    "ge": (operator.ge, "at least"),
+    "gt": (operator.gt, "above"),
+    "le": (operator.le, "at most"),
+    "lt": (operator.lt, "below"),
+}
 
 
 def setting(default: Any, table: Table = "training", *, quiet: bool = False, **limits: float) -> Any:
-    """A field that a study file may set, within ``limits`` (ge, gt, le).
+    """A field that a study file may set, within ``limits`` (ge, gt, le, lt).
 
     ``quiet``: not written down with a run while at its default, so that runs from before it existed keep their hash.
     """
@@ -114,11 +119,14 @@ class Judging(Settings):
     ``loss``: what clients minimise ("default": what the task's kind has), and with it which figures are taken.
     ``evaluate``: who judges the model after each round: the server on its test data, the clients on theirs (with
     their personal layers), or "auto": the clients where some layers are personal, the server otherwise.
+    ``average``: utility is judged on an exponential average of the published models, with this weight on the past (0:
+    on each as it is); post-processing of what is published, so it costs no privacy.
     ``patience``: a study stops once the loss so measured (mean over clients) has not fallen for so many rounds.
     """
 
     loss: str = setting("default")
     evaluate: Literal["auto", "server", "clients"] = setting("auto", quiet=True)
+    average: float = setting(0.0, quiet=True, ge=0, lt=1)
     patience: int = setting(0, quiet=True, ge=0)
 
 

@@ -41,6 +41,8 @@ def card_so_far(title: str, federation: Federation, run: Run, delta: float) -> C
     still = [name for record in records for name in record.get("still", ())]
     if still:
         longer += (f"{_few(still)} did not move in the first round: nothing in the loss depends on it",)
+    if decay := federation.judging.average:
+        longer += (f"utility is of an exponential average of the published models ({decay:g} on the past)",)
     last = [
         Reading.of(r)
         for r in run.readings()

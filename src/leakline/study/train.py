@@ -13,6 +13,7 @@ from leakline.errors import LeaklineError
 from leakline.federation import Federation, State, federate, initial_weights, keep_none
 from leakline.messages import Keep, Memory, Round
 from leakline.runtimes.local import DEADLINE, LocalTransport
+from leakline.study.averages import averaged
 from leakline.study.carded import card_so_far
 from leakline.study.describe import description, key_of
 from leakline.study.judges import Place, judged, out_of_patience
@@ -75,7 +76,7 @@ def train_run(
                     round_ = next(rounds, None)
                     if round_ is None:
                         break
-                    utility = judged(federation, transport, round_)
+                    utility = judged(federation, transport, averaged(round_, state, federation.judging.average))
                     losses += [r.value for r in utility if r.measure == "loss" and r.client is None]
                     run.keep(round_)
                     run.commit(state, transport.memories, _record(round_), utility)
