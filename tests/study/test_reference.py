@@ -13,13 +13,14 @@ from leakline.bench.training import Plan
 from leakline.study.build import parameters
 from leakline.study.data_table import SHARING
 from leakline.study.meanings import MEANINGS
+from leakline.study.model_table import ADAPTING
 from leakline.study.reference import markdown
 from leakline.study.spec import LOOP, STUDY, parse
 from leakline.study.values import kind
 
 PAGE = Path(__file__).parents[2] / "docs" / "study-file.md"
 RECIPE = {name: wanted for name, wanted in parameters(Plan).items() if name != "proximal"}
-KEYS = STUDY | SHARING | LOOP | RECIPE
+KEYS = STUDY | SHARING | LOOP | RECIPE | ADAPTING
 
 
 def test_the_page_is_what_the_command_prints(leakline):

@@ -84,6 +84,10 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "auto: the clients where some layers are personal.",
         'evaluate = "clients"',
     ),
+    "average": (
+        "Judge utility on an exponential average of the published models, with this weight on the past; 0: on each.",
+        "average = 0.9",
+    ),
     "patience": ("Stop once the loss has not fallen for so many rounds; 0: never.", "patience = 5"),
     "together": ("Small clients in vectorised groups, or one by one.", 'together = "off"'),
     "batches": ("Batch sizes of single clients, by name.", "batches = { north = 8 }"),
@@ -123,4 +127,8 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "Keep a patient's records on one side of every split and with one client.",
         "keep_groups = false",
     ),
+    "train": ("What is trained, by patterns of names; the rest is frozen and does not travel.", 'train = ["head*"]'),
+    "lora": ("Train adapters of this rank beside frozen linear and convolution layers.", "lora = { rank = 4 }"),
+    "weights": ("A safetensors file that gives some of the values, by name.", 'weights = "net.safetensors"'),
+    "pretrain": ("Train on the server's validation data first, by [warm_start].", "pretrain = true"),
 }

@@ -16,6 +16,7 @@ from leakline.bench.training import Plan
 from leakline.study.build import parameters
 from leakline.study.data_table import SHARING
 from leakline.study.meanings import MEANINGS
+from leakline.study.model_table import ADAPTING
 from leakline.study.spec import LOOP, STUDY
 from leakline.study.values import Keys, described, kind, sample
 
@@ -49,6 +50,7 @@ def markdown() -> str:
     )
     parts = [HEAD, "## At the top\n", _table(STUDY), "## [data]\n\nBeside `use` and the data set's own keys:\n"]
     parts += [_table(SHARING), "## [training]\n\nThe loop:\n", _table(LOOP), "The clients' recipe:\n", _table(plan)]
+    parts += ["## Any model\n\nBeside a model's own keys (docs/fewer-parameters.md):\n", _table(ADAPTING)]
     losses = "\n".join(f"- `{name}` ({loss.kind}): {loss.meaning}" for name, loss in utility.MENU.items())
     parts += ["## Losses\n\nFor `loss` in [training].\n", f"{losses}\n"]
     for title, intro, menu in menus:
