@@ -138,7 +138,7 @@ def test_a_run_tells_cell_attack_world_and_round_from_the_outside_in(tmp_path):
     assert not [o for o in run_study(parse(STUDY), tmp_path, workers=1, watch=told.append) if o.error]
     lines = [s.path for s in told]
     name = "fedavg noise seed 0"
-    inside = ("cell 2 of 2", name, "membership-inference", "federation 2 of 4 to compare with", "round 1 of 2")
+    inside = ("cell 2 of 2", name, "membership-inference", "2 of 4 federations to compare with")
     assert inside in lines
     assert any(path[:4] == ("cell 1 of 2", "fedavg none seed 0", "training", "round 2 of 2") for path in lines)
     assert told[0].left is None  # nothing is known before anything was done

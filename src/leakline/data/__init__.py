@@ -34,6 +34,7 @@ from leakline.data.prepared_images import (
 )
 from leakline.data.prepared_masks import LggFlair, Prostate
 from leakline.data.prepared_motion import MobiAct, MotionSense
+from leakline.data.table_file import TableFile, from_indexable
 from leakline.data.tables import CLIENT_INFERENCE, COUNT_TABLES, HOMOGENEOUS, NON_IID
 from leakline.names import client_names, is_safe
 
@@ -65,6 +66,7 @@ DATASETS: dict[str, type[Source]] = {
     "nifti-folder": NiftiFolder,
     "npz": Npz,
     "csv-signals": CsvSignals,
+    "table": TableFile,
     "at-nodes": AtNodes,
     "medmnist": MedMNIST,
     "alzheimer-mri": AlzheimerMri,
@@ -135,9 +137,11 @@ __all__ = [
     "Sizes",
     "Source",
     "Svhn",
+    "TableFile",
     "Task",
     "Trait",
     "client_names",
+    "from_indexable",
     "is_safe",
     "partition",
     "table",

@@ -178,14 +178,18 @@ def _targets(
     path: Path, y: np.ndarray, test: np.ndarray | None, names: np.ndarray | None
 ) -> tuple[tuple[str, ...], np.ndarray, np.ndarray | None]:
     """Class names and int64 labels, or the names of what masks mark and uint8 masks N, 1, H, W."""
-    if y.ndim in (3, 4) or (y.ndim == 2 and y.shape[1] != 1):
+    if y.ndim == 2 and y.shape[1] != 1:
+        raise DataError(
+            "several labels for one record: that is not supported yet", printable(path), "choose one label for each"
+        )
+    if y.ndim in (3, 4):
         return ("background", "marked"), _masks(path, y), None if test is None else _masks(path, test)
     y = y.reshape(len(y))
     test = None if test is None else test.reshape(len(test))
     if y.dtype.kind in "US":
         values = np.unique(y)
         if test is not None and not np.isin(test, values).all():
-            raise DataError("y_test has a class that the training part lacks", printable(path))
+            raise DataError("y_test has a class that the training part lacks", printable(path), "name alike")
         labels = np.searchsorted(values, y)
         return (
             tuple(str(v) for v in values.tolist()),
@@ -194,7 +198,12 @@ def _targets(
         )
     both = y if test is None else np.concatenate([y, test])
     if both.dtype.kind not in "iub" or not len(both) or int(both.min()) < 0 or int(both.max()) >= MOST_CLASSES:
-        raise DataError("y must be whole numbers from 0, or text, or masks", printable(path))
+        what = "y has numbers with fractions: regression is not supported yet" if both.dtype.kind == "f" else ""
+        raise DataError(
+            what or "y must be whole numbers from 0, or text, or masks",
+            printable(path),
+            "make classes of it: 0, 1, ...",
+        )
     count = int(both.max()) + 1
     if names is not None and (names.ndim != 1 or names.dtype.kind != "U" or len(names) < count):
         raise DataError(f"class_names must be {count} texts", printable(path))

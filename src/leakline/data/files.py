@@ -12,7 +12,8 @@ from leakline.errors import DataError
 from leakline.names import natural
 
 READERS = {
-    ".npz": "npz", ".csv": "csv-signals", ".dcm": "dicom-folder", ".nii": "nifti-folder", ".nii.gz": "nifti-folder",
+    ".npz": "npz", ".parquet": "table", ".csv": "csv-signals", ".dcm": "dicom-folder", ".nii": "nifti-folder",
+    ".nii.gz": "nifti-folder",
 }  # fmt: skip
 """By a file's ending, the loader that reads it."""
 

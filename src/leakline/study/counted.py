@@ -62,12 +62,13 @@ class Ledger:
         self.pace.plan(cell, Kind("meet", where, name), 1.0)
 
     def try_places(self) -> None:
-        """Time a round where many are to come; the first place is timed by what is done there first."""
+        """Time a round where many are to come, if there are several such places."""
         rounds: dict[str, float] = {}
         for (_, kind), units in self.pace.left.items():
             if kind.what in ("train", "worlds"):
                 rounds[kind.where] = rounds.get(kind.where, 0.0) + units
-        for where in [where for where, units in list(rounds.items())[1:] if units >= WORTH][:TRIALS]:
+        worth = [where for where, units in rounds.items() if units >= WORTH]
+        for where in worth[:TRIALS] if len(worth) > 1 else ():
             self.pace.start("looking how long a round takes")
             if (took := trial_round(self._places[where], self.workers)) is not None:
                 self.pace.prices.tried[Kind("train", where)] = took

@@ -5,11 +5,12 @@ compare with, steps of searches, and each meeting of an attack with a cell (what
 what such units took so far in the same place (network, data, plan, defences); where none was done yet, it is
 
     worlds   what a round of the cell's own training takes there, times what worlds took of it elsewhere
-    train    a trial round, else by the number of examples from places that were timed
+    train    a trial round and what rounds take besides elsewhere (judging, writing), else by the number of examples
     search   examples' steps of a timed pass, times what searches took of it elsewhere
-    meet     what the same attack took elsewhere (nothing is known before)
+    meet     what the same attack took elsewhere
 
-Whatever was there already costs nothing and teaches nothing.
+Of searches and meetings nothing is known before the first: how soon a search ends depends on what it finds. Until then
+the time left is the least that it can be. Whatever was there already costs nothing and teaches nothing.
 """
 
 from __future__ import annotations
@@ -39,11 +40,17 @@ class Standing:
     path: tuple[str, ...]
     share: float
     left: float | None
+    at_least: bool = False
+    """Whether some of the work is of a kind that nobody knows the price of yet."""
 
     def line(self) -> str:
         """In words."""
         shown = ", ".join(part for part in self.path if part)
-        return shown if self.left is None else f"{shown} ({duration(self.left)} left)"
+        return (
+            shown
+            if self.left is None
+            else f"{shown} ({'at least ' if self.at_least else ''}{duration(self.left)} left)"
+        )
 
 
 def duration(seconds: float) -> str:
@@ -73,12 +80,17 @@ class Prices:
         """Seconds of one unit."""
         if self.units[kind] > 0:
             return self.seconds[kind] / self.units[kind]
-        return self._before(kind) * self._off(kind)
+        return self._before(kind) * self._off(kind) if self.knows(kind) else 0.0
+
+    def knows(self, kind: Kind) -> bool:
+        """Whether anything is known of such work."""
+        alike = any(k.attack == kind.attack for k in self._done(kind.what))
+        return alike or kind.what in ("train", "worlds")
 
     def _before(self, kind: Kind) -> float:
         """What a unit is believed to take, before any was done there."""
         if kind in self.tried:
-            return self.tried[kind]
+            return self.tried[kind] + (self._besides() if kind.what == "train" else 0.0)
         if kind.what == "worlds":
             return self.of(Kind("train", kind.where))
         if kind.what == "train":
@@ -89,12 +101,15 @@ class Prices:
         return sum(alike.values()) / len(alike) if alike else 0.0
 
     def _off(self, kind: Kind) -> float:
-        """By how much beliefs about such work were wrong elsewhere: those from trials, and of worlds by rounds."""
-        done = [k for k in self._done(kind.what) if k.attack == kind.attack]
-        if kind.what != "worlds":
-            done = [k for k in done if k in self.tried] if kind in self.tried else []
+        """By how much beliefs about worlds and searches were wrong elsewhere."""
+        done = [k for k in self._done(kind.what) if k.attack == kind.attack and kind.what in ("worlds", "search")]
         believed = sum(self._before(k) * self.units[k] for k in done)
         return sum(self.seconds[k] for k in done) / believed if believed > 0 else 1.0
+
+    def _besides(self) -> float:
+        """What a round of training takes beside clients' turns, from places where both are known."""
+        known = [s - self.tried[k] for k, s in self._done("train").items() if k in self.tried]
+        return max(sum(known) / len(known), 0.0) if known else 0.0
 
     def _done(self, what: What) -> dict[Kind, float]:
         """Seconds of a unit by kind, for all that were done."""
@@ -158,7 +173,8 @@ class Pace:
         spent, left = self.clock() - self._start, self.seconds_left
         known = any(self.prices.units.values())
         share = spent / (spent + left) if known and spent + left > 0 else 0.0
-        return Standing((*self.path, *detail), share, left if known else None)
+        open_ = any(units > 0 and not self.prices.knows(kind) for (_, kind), units in self.left.items())
+        return Standing((*self.path, *detail), share, left if known else None, open_)
 
     def show(self, *detail: str) -> None:
         """Tell whoever watches."""
