@@ -208,7 +208,7 @@ def test_records_under_dp_sgd_over_epochs_and_uneven_batches(tmp_path):
     found = met(federation, tmp_path, InRunAudit(240))
     promised = np.sqrt(6.0) / 0.3
     assert found["mu"].about["promised"] == pytest.approx(promised)
-    assert 0.8 < found["mu"].low < promised  # four times the noise still gives 0.1 to 0.3
+    assert 0.8 < found["mu"].low < promised  # below the ceiling: with so little noise most guesses are right
     assert "fitted-epsilon" not in found
     loose = met(replace(federation, defences=(DpSgd(20.0, 1.0),)), tmp_path / "noisy", InRunAudit(240))
     assert loose["mu"].low < 0.122  # what is promised there
@@ -241,7 +241,7 @@ def test_half_the_noise_is_caught_in_one_run(tmp_path):
     "defence", [GlobalDP(Z, 1.0), AdaptiveClip(Z, 1.0), GaussianRelease(2 * Z, 1.0), DpSgd(Z, 1.0)]
 )
 def test_bounds_at_95_percent_hold_in_95_of_100_sound_runs(defence, tmp_path):
-    """25 runs of each of four kinds: none may exceed its promise (5 % may; seen: none of 100)."""
+    """25 runs of each of four kinds, of which one may exceed its promise: so at least 96 of 100 hold."""
     above = 0
     for seed in range(25):
         found = met(wide(defence, seed=seed, values=1500), tmp_path / f"{seed}", InRunAudit(240))

@@ -80,7 +80,7 @@ def test_it_knows_every_key_and_every_entry():
     assert set(LOOP) < set(MADE["properties"]["training"]["properties"])
     uses = {entry["properties"]["use"].get("const") for entry in MADE["properties"]["data"]["anyOf"]}
     assert uses == {*DATASETS, None}
-    named = MADE["properties"]["attacks"]["items"]["anyOf"][0]["enum"]
+    named = MADE["properties"]["attacks"]["anyOf"][1]["items"]["anyOf"][0]["enum"]
     assert named == list(ATTACKS)
 
 

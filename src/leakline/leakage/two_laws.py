@@ -6,7 +6,7 @@ were in and one for those that were not, epsilon of that pair.
 
 Departs from the paper in the variance. A pair of normal laws with *different* variances has its epsilon decided by the
 ratio of the variances far out in the tails, where delta is, and a hundred canaries estimate that ratio badly: samples
-of one and the same Gaussian mechanism then give epsilons of twice the truth. Noise that is added to a clipped sum does
+of one and the same Gaussian mechanism then give epsilons far above the truth. Noise that is added to a clipped sum does
 not know who is in it, so both laws have one variance; it is pooled, mu is the standardised difference of the means, and
 its interval that of a noncentral t. Where the variances plainly differ there is no such mechanism, and no estimate.
 """

@@ -6,7 +6,7 @@ import html
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from leakline.errors import StudyError
 from leakline.federation import Federation
 from leakline.foreign import Foreign
 from leakline.names import is_safe, label_text
+from leakline.study.strongest import Choice, Strongest
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,8 @@ class Study:
 
     name: str
     cells: tuple[Cell, ...]
-    attacks: Mapping[str, Any] = field(default_factory=dict)
+    attacks: Mapping[str, Any] | Strongest = field(default_factory=dict)
+    """By name; or how they are chosen for each cell."""
     delta: float = 1e-5
     title: str = ""
     text: str = field(default="", repr=False)
@@ -59,7 +61,24 @@ class Study:
 
     def attacks_on(self, cell: Cell) -> Mapping[str, Any]:
         """The attacks that meet a cell, by name."""
+        choice = self.choice_on(cell)
+        if choice is not None:
+            return choice.attacks
+        assert not isinstance(self.attacks, Strongest)
         return self.attacks if cell.attacks is None else cell.attacks
+
+    def choice_on(self, cell: Cell) -> Choice | None:
+        """What was chosen for a cell, and why, where the study asks for the strongest attacks; None elsewhere."""
+        if not isinstance(self.attacks, Strongest) or cell.attacks is not None:
+            return None
+        key = id(cell)
+        if key not in self._choices:
+            self._choices[key] = (cell, self.attacks.on(cell.federation()))  # the cell is held, so its id stays its own
+        return self._choices[key][1]
+
+    @cached_property
+    def _choices(self) -> dict[int, tuple[Cell, Choice]]:
+        return {}
 
     @property
     def every_attack(self) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from leakline.study.cells import Cell, Study
 from leakline.study.judges import NOT_ALIKE, baseline_of
 from leakline.study.run import check_cell, check_model, model_of, said_once
 from leakline.study.sharing import look_again
+from leakline.study.strongest import Choice
 from leakline.study.timing import Timed, timed_pass
 from leakline.weights import constants
 
@@ -132,6 +133,7 @@ def check_study(study: Study) -> Checked:
             checked.warnings += [w for w in dict.fromkeys(remarks) if w not in checked.warnings]
             if labels not in seen:
                 seen.add(labels)
+                checked.notes += _chosen(study.choice_on(cell), " ".join(str(v) for _, v in labels))
                 for text in _look_at_statistics(federation):
                     statistics.setdefault(text, []).append(str(cell.labels.get("defence", "")))
                 card = formal_card(cell.setting, federation, study.delta)
@@ -164,6 +166,15 @@ def _note_wire(wire: dict[str, dict[str, int]], scenario: str, cell: Cell, feder
     size = federation.wire.size
     where = f"{scenario} {cell.labels.get('defence', '')}".strip() if scenario in wire else scenario
     wire[where] = {"values": size, "all": federation.layout.size + frozen, "bytes": 4 * size}
+
+
+def _chosen(choice: Choice | None, cell: str) -> list[str]:
+    """Which attacks were chosen for a cell, which were left out and why."""
+    if choice is None:
+        return []
+    lines = [f"{cell}: the strongest attacks, {choice.minutes:.1f} nominal minutes for each seed"]
+    lines += [f"{cell}: takes {text}" for text in choice.taken]
+    return lines + [f"{cell}: leaves out {text}" for text in choice.left]
 
 
 def _partition(federation: Federation) -> list[list[Any]]:

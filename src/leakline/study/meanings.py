@@ -53,8 +53,13 @@ MEANINGS: dict[str, tuple[str, str]] = {
         'defences.dp = [{ use = "global-dp", noise_multiplier = 1.0, clip = 1.0 }]',
     ),
     "attacks": (
-        "What meets every cell once it is trained; `name` tells two of a kind apart.",
+        "What meets every cell once it is trained; `name` tells two of a kind apart. `strongest`: chosen by seat.",
         'attacks = ["loss-threshold"]',
+    ),
+    "seats": ("With the strongest attacks: who attacks.", 'attacks = "strongest"\nseats = ["server"]'),
+    "attack_minutes": (
+        "With the strongest attacks: how long those on a cell may take, in minutes of a nominal machine.",
+        'attacks = "strongest"\nattack_minutes = 3',
     ),
     "scenarios": (
         "Tables by name whose keys replace the study's; an axis of the grid. One with `attacks` has those instead.",

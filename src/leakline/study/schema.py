@@ -35,7 +35,12 @@ def schema() -> dict[str, Any]:
         "warm_start": _table(plan),
         "strategies": _named({"anyOf": [*_choices(strategies.MENU), OWN, _own_table()]}),
         "defences": _named(_one_or_more({"anyOf": [*_choices(defences.MENU), OWN, _own_table()]})),
-        "attacks": {"type": "array", "items": {"anyOf": [*_choices(attacks.MENU, NAMED), OWN, _own_table()]}},
+        "attacks": {
+            "anyOf": [
+                {"const": "strongest"},
+                {"type": "array", "items": {"anyOf": [*_choices(attacks.MENU, NAMED), OWN, _own_table()]}},
+            ]
+        },
         "scenarios": _named({"type": "object"}),
         "presets": _named({"type": "object"}),
     }

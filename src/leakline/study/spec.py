@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import pydantic
 
@@ -27,6 +27,7 @@ from leakline.data.base import Task
 from leakline.errors import StudyError
 from leakline.federation import Federation
 from leakline.names import is_safe
+from leakline.privacy import Seat
 from leakline.settings import Table
 from leakline.strategies import Strategy
 from leakline.study import kinds
@@ -37,6 +38,7 @@ from leakline.study.data_table import data_of
 from leakline.study.lines import key_lines
 from leakline.study.model_table import model_of
 from leakline.study.sharing import Shared, task_of
+from leakline.study.strongest import Strongest
 
 
 def built_in() -> dict[str, Path]:
@@ -84,7 +86,9 @@ STUDY: dict[str, tuple[Any, Any]] = {
     "warm_start": (dict[str, Any], {}),
     "strategies": (dict[str, Any], {"fedavg": {"use": "fedavg"}}),
     "defences": (dict[str, Any], {"none": []}),
-    "attacks": (list[Any], []),
+    "attacks": (list[Any] | Literal["strongest"], []),
+    "seats": (list[Literal["server", "malicious-server", "client", "public"]], ["server", "client", "public"]),
+    "attack_minutes": (Annotated[float, pydantic.Field(gt=0)], 10.0),
     "scenarios": (dict[str, dict[str, Any]], {}),
     "presets": (dict[str, dict[str, Any]], {}),
     **_TOP,
@@ -182,9 +186,12 @@ def parse(
                 labels[".".join(path)] = value
         if choices and table.keys() != _tables(table).keys():
             raise StudyError(f"-s {choices[0][0][0]}: that is a table", fix="for example -s training.rounds=5,10")
-        own = _attacks(table["attacks"], mistakes, ("scenarios", label)) if "attacks" in extra else None
+        if "attacks" in extra and not isinstance(extra["attacks"], list):
+            mistakes.add(("scenarios", label, "attacks"), "a scenario lists its own attacks", 'for example ["audit"]')
+        listed = isinstance(extra.get("attacks"), list)
+        own = _attacks(table["attacks"], mistakes, ("scenarios", label)) if listed else None
         cells += [replace(cell, attacks=own) for cell in _cells(table, labels, mistakes, notes, share, here)]
-    attacks = _attacks(base.get("attacks", []), mistakes)
+    attacks = _strongest(base, mistakes) or _attacks(base.get("attacks", []), mistakes)
     name = base.get("name", "study")
     if not isinstance(name, str) or not is_safe(name):
         mistakes.add(
@@ -216,7 +223,7 @@ def _tables(raw: Mapping[str, Any]) -> dict[str, Any]:
             return isinstance(value, Mapping) and all(isinstance(inner, Mapping) for inner in value.values())
         if key in ("data", "models", "training", "warm_start", "strategies", "defences"):
             return isinstance(value, Mapping)
-        return isinstance(value, list) if key == "attacks" else True
+        return isinstance(value, list) or value == "strongest" if key == "attacks" else True
 
     return {key: value for key, value in raw.items() if key in STUDY and fits(key, value)}
 
@@ -383,6 +390,22 @@ def _plan(
         name = str(error).split()[0]
         mistakes.add((*path, name), str(error), f"by default {name} = {getattr(base, name, '...')}")
         return None
+
+
+def _strongest(table: Mapping[str, Any], mistakes: Mistakes) -> Strongest | None:
+    """How attacks are chosen, where a study asks for the strongest."""
+    if table.get("attacks") != "strongest":
+        for key in ("seats", "attack_minutes"):
+            if key in table:
+                mistakes.add((key,), 'is for attacks = "strongest"', "leave it out, or ask for them")
+        return None
+    seats = table.get("seats", STUDY["seats"][1])
+    if not seats:
+        mistakes.add(
+            ("seats",), "at least one seat is needed", "leave it out for the server, participants and the public"
+        )
+    known = {str(seat) for seat in Seat}
+    return Strongest(tuple(Seat(s) for s in seats if s in known), float(table.get("attack_minutes", 10.0)))
 
 
 def _attacks(tables: Sequence[Any], mistakes: Mistakes, path: tuple[str, ...] = ()) -> dict[str, Any]:
