@@ -159,6 +159,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
     maker.add("images", "none", got={"grad+bn": few})
     maker.add("steps-1", "none", got={"grad+bn": OURS})
     maker.add("steps-4", "none", got={"grad+bn": GEIPING})
+    maker.add("different", "none", got={"grad+bn": [Got("client-1", 0.3, 0.5, -0.4, n=2)]})
     first = {0: (0.5, 0.30, 1.0), 5: (0.45, 0.15, 1.0), 10: (0.3, -0.2, 0.0)}
     for sigma0, (ssim, rdlv, iip) in first.items():
         got = [
@@ -268,7 +269,11 @@ def test_figures_4_to_6_by_round_images_and_steps(results: Results):
     assert [(row[0], row[5]) for row in images.rows] == [(1, 0.5), (2, -0.1), (8, -0.4)]
     assert row_of(images, 8)["SSIM 95 %"] == "[0.200, 0.400]"
     steps = paper_001_figures.figure_6b(results)
-    assert [(row[0], row[2]) for row in steps.rows] == [(1, pytest.approx(0.6)), (4, pytest.approx(1.3 / 3))]
+    assert [(row[:2], row[3]) for row in steps.rows] == [
+        (("different images", 2), pytest.approx(0.3)),
+        (("the same", 1), pytest.approx(0.6)),
+        (("the same", 4), pytest.approx(1.3 / 3)),
+    ]
 
 
 def test_noise_brings_the_high_risk_client_down_to_the_prior(results: Results):
@@ -297,8 +302,11 @@ def test_accuracy_stands_against_no_noise_and_the_commonest_class(results: Resul
 
 def test_dp_sgd_has_its_epsilon_from_the_card(results: Results):
     table = paper_001_figures.figure_9(results)
-    assert [row[:3] for row in table.rows] == [("no DP-SGD", "none", "no-statistics"), (0.5, 12.5, "no-statistics")]
-    assert table.rows[1][6] == pytest.approx(-0.25 / 3)
+    assert [row[:4] for row in table.rows] == [
+        ("no DP-SGD", "none", "none", "no-statistics"),
+        (0.5, table.rows[1][1], 12.5, "no-statistics"),
+    ]
+    assert table.rows[1][7] == pytest.approx(-0.25 / 3)
     assert table.rows[1][-2] == 0.6
 
 

@@ -71,11 +71,15 @@ def figure_6a(results: Results) -> Table:
 
 
 def figure_6b(results: Results) -> Table:
-    """Figure 6b: one image, 1, 2, 4 local steps."""
-    found = turns(results, lambda s: steps(s) is not None and s.plain)
-    note = f"{_NOTE}; the paper adds an image with each step, here the same image is stepped on again"
-    title = "Figure 6b: by local steps"
-    return _leaks(title, ("local steps", "attack"), found, lambda t: (steps(t.case), t.attack), note)
+    """Figure 6b: K local steps, over one image again and again, and over K different ones."""
+    found = turns(results, lambda s: (steps(s) is not None or s.scenario == "different") and s.plain)
+
+    def place(turn: Turn) -> tuple[Any, ...]:
+        again = steps(turn.case)
+        return ("different images", turn.count, turn.attack) if again is None else ("the same", again, turn.attack)
+
+    note = f"{_NOTE}; the paper adds an image with each step: that is a step for each of K different images"
+    return _leaks("Figure 6b: by local steps", ("steps over", "local steps", "attack"), found, place, note)
 
 
 def figure_6c(results: Results) -> Table:
@@ -158,11 +162,19 @@ def figure_9(results: Results) -> Table:
     found = turns(results, lambda s: s.scenario == "dp-sgd")
     every = [s for s in cases(results) if s.scenario == "dp-sgd"]
     rows = []
-    for (kind, z, attack), own in in_order(found, lambda t: (t.case.kind == "dp-sgd", t.case.noise, t.attack)):
-        here = [s for s in every if (s.kind == "dp-sgd", s.noise) == (kind, z)]
-        cost = accuracy(here)
-        rows.append((z if kind else "no DP-SGD", _epsilon(here), attack, *leak(own), value(cost), interval(cost)))
-    columns = ("noise multiplier", "epsilon", "attack", *LEAK, "accuracy", "accuracy 95 %")
+    for (kind, z, name, attack), own in in_order(
+        found, lambda t: (t.case.kind == "dp-sgd", t.case.noise, t.case.defence, t.attack)
+    ):
+        here = [s for s in every if (s.kind == "dp-sgd", s.noise, s.defence) == (kind, z, name)]
+        cost, again = accuracy(here), measured(own, "iip-exact")
+        rows.append((
+            z if kind else "no DP-SGD", name, _epsilon(here), attack, *leak(own), value(again), interval(again),
+            value(cost), interval(cost),
+        ))  # fmt: skip
+    columns = (
+        "noise multiplier", "setting", "epsilon", "attack", *LEAK, "found again", "found again 95 %", "accuracy",
+        "accuracy 95 %",
+    )  # fmt: skip
     note = (
         f"{_NOTE}; epsilon: of one record against the server, from the card; with GroupNorm: the paper's BatchNorm has "
         "no promise under DP-SGD, since examples of a batch mix"

@@ -100,8 +100,8 @@ def figure_3(results: Results) -> Table:
 
 
 def networks(results: Results) -> Table:
-    """The ResNet against a smooth network: four attacks side by side, image by image and on average."""
-    found = turns(results, lambda s: s.scenario in ("one-image", "smooth") and s.plain)
+    """A narrow ResNet, a smooth network and a trained ResNet-18: attacks side by side, by image and on average."""
+    found = turns(results, lambda s: s.scenario in ("one-image", "smooth", "trained") and s.plain)
     found = [t for t in found if t.attack in SIDE_BY_SIDE]
     rows = []
     for (scenario, network), here in groups_of(found, lambda t: (t.case.scenario, t.case.network)).items():
@@ -113,7 +113,7 @@ def networks(results: Results) -> Table:
             rows += [(scenario, network, name, turn.attack, *leak([turn])) for turn in own]
     note = noted(rows, f"{IMAGES}; {NOT_SAFE}")
     columns = ("scenario", "network", "image of", "attack", *LEAK)
-    return Table("One image, one step: two networks, four attacks", columns, tuple(rows), note)
+    return Table("One image, one step: networks and attacks", columns, tuple(rows), note)
 
 
 def differences(results: Results) -> Table:
