@@ -24,7 +24,11 @@ RULES = {
     "loss": "the record's loss alone: low is taken for trained on (Yeom et al. 2018)",
     "lira-online": "likelihood ratio of shadow federations with and without the record (Carlini et al. 2022)",
     "lira-offline": "likelihood under shadow federations without the record (Carlini et al. 2022)",
-    "rmia": "likelihood ratio of the record against many others of the population (Zarifzadeh et al. 2024)",
+    "rmia": "the record's probability by its mean over shadow federations (Zarifzadeh et al. 2024)",
+    "difference": "how far the record's log-odds lie above the middle of shadow federations with and without it",
+    "learnt": "boosted trees over all that the seat sees, learnt with each shadow federation in turn as the target",
+    "fedmia": "the record's own client's models against other clients', without shadow federations (Zhu et al. 2024)",
+    "calibrated": "each record's likelihood ratio over all other pairs of worlds, with and without the client",
 }
 """Rules by which attacks decide, as they stand in brackets behind a measure."""
 
