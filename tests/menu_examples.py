@@ -56,6 +56,13 @@ DEFENCES = {
     "dp2-rmsprop": Example({"interval": 1, "rate": 0.01}, None, draws=False),
     # Its noise is in its gradients: not bit-equal to another way to sum, and not in the hooks that act on updates.
     "dp-sgd": Example({"noise_multiplier": 1.0, "clip": 0.5}, None, scaled(clip=0.5), draws=False),
+    "distributed-dp": Example(
+        {"noise_multiplier": 1.0, "clip": 0.5, "rate": 1.0, "planned": 4.0, "clients": 3},
+        None,
+        scaled(clip=0.5, rate=1.0, planned=4.0, clients=3),
+        draws=False,
+        needs={"min_clients": 3},
+    ),
     "ldp-sgd": Example({"epsilon": 2.0}, None, tuple({"epsilon": e} for e in (8.0, 2.0, 0.5))),
     "gaussian-release": Example(
         {"noise_multiplier": 1.0, "clip": 0.5}, {"noise_multiplier": 0.0, "clip": 1e6}, scaled(clip=0.5)

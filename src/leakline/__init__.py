@@ -20,6 +20,7 @@ _HOME = {
     "Dataset": "leakline.data",
     "Defence": "leakline.defences",
     "DelayedRmsProp": "leakline.defences",
+    "DistributedDp": "leakline.defences",
     "DpSgd": "leakline.defences",
     "Engine": "leakline.settings",
     "FedBN": "leakline.defences",
@@ -91,6 +92,7 @@ if TYPE_CHECKING:
     from leakline.defences import AdaptiveClip as AdaptiveClip
     from leakline.defences import Defence as Defence
     from leakline.defences import DelayedRmsProp as DelayedRmsProp
+    from leakline.defences import DistributedDp as DistributedDp
     from leakline.defences import DpSgd as DpSgd
     from leakline.defences import FedBN as FedBN
     from leakline.defences import FedPer as FedPer

@@ -11,6 +11,7 @@ from dp_accounting import GaussianDpEvent, NeighboringRelation, PoissonSampledDp
 from dp_accounting.pld import PLDAccountant
 
 import tiny
+from leakline.bench.training import Plan
 from leakline.cards import formal_card
 from leakline.defences import MENU, AdaptiveClip, DpSgd, GlobalDP, Intermediaries, Noised
 from leakline.errors import StackError, StudyError
@@ -31,6 +32,7 @@ VARIANTS = {
     "intermediaries": ({"parts": 3}, {"parts": "public"}),
     "dp-sgd": ({}, {"rate": 0.1}),
     "gaussian-release": ({},),
+    "distributed-dp": ({"rate": 1.0, "planned": 4.0, "clients": 3},),
 }
 SAMPLINGS = (
     {"sampling": "full"},
@@ -41,6 +43,8 @@ SAMPLINGS = (
 
 def federation(name, more, sampling, rounds, epsilon, **changes):
     defence = ASKING[name](epsilon=epsilon, clip=0.5, **more)
+    if name == "distributed-dp":  # its noise is shared among all clients of a round
+        sampling, changes = {}, changes | {"secure_aggregation": "assumed", "plan": Plan(max_steps=1), "min_clients": 3}
     return tiny.federation(defences=(defence,), strategy=fedavg("even"), rounds=rounds, **sampling, **changes)
 
 

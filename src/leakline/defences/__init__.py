@@ -3,6 +3,7 @@
 from leakline.defences.adaptive_clip import AdaptiveClip
 from leakline.defences.base import Defence, Law, Loss, Promises, Stage, Terms, Wish, hooks_of
 from leakline.defences.delayed_rmsprop import DelayedRmsProp
+from leakline.defences.distributed_dp import DistributedDp
 from leakline.defences.dp_sgd import DpSgd
 from leakline.defences.gaussian_noise import GaussianNoise
 from leakline.defences.gaussian_release import GaussianRelease
@@ -22,6 +23,7 @@ __all__ = [
     "AdaptiveClip",
     "Defence",
     "DelayedRmsProp",
+    "DistributedDp",
     "DpSgd",
     "FedBN",
     "FedPer",
@@ -52,6 +54,7 @@ MENU: dict[str, type[Defence]] = {
     "intermediaries": Intermediaries,
     "dp2-rmsprop": DelayedRmsProp,
     "dp-sgd": DpSgd,
+    "distributed-dp": DistributedDp,
     "ldp-sgd": LdpSgd,
     "gaussian-release": GaussianRelease,
     "percentile-gaussian": PercentileGaussian,

@@ -160,12 +160,13 @@ class LocalChannel:
 
     An input is a record here (its values, flattened), not an update; a record acts through a gradient, so a linear
     classifier is really trained. Made by `record_bench`. ``whole``: all records of the first one's patient are that
-    one, and change together.
+    one, and change together; ``summed``: what is seen is the mean over all clients.
     """
 
     federation: Federation
     seat: Seat = Seat.SERVER
     whole: bool = False
+    summed: bool = False
 
     @property
     def layout(self) -> Layout:
@@ -183,9 +184,13 @@ class LocalChannel:
             task = replace(self.federation.task, clients=(holder, *self.federation.task.clients[1:]))
             federation = self._worlds[id(change)] = replace(self.federation, task=task)
             self._held.append(change)  # so that the id stays its own
-        order = Order(federation.task.clients[0].name, trial, self._bench.initial.only(federation.shares))
-        updates = answer(federation, self._bench, order, {} if memory is None else memory)
-        return torch.cat([update.delta.vector for update in updates])
+        start = self._bench.initial.only(federation.shares)
+        seen = []
+        for client in federation.task.clients[: None if self.summed else 1]:
+            own = {} if memory is None else memory.setdefault(client.name, {}) if self.summed else memory
+            updates = answer(federation, self._bench, Order(client.name, trial, start), own)
+            seen.append(torch.cat([update.delta.vector for update in updates]))
+        return torch.stack(seen).mean(0)
 
     def records(self, size: float) -> tuple[Tensor, Tensor]:
         """A record that the initial model already fits, so that its gradient is 0, and one that it gets all wrong."""

@@ -80,7 +80,7 @@ def _records(name: str, federation: Federation) -> Iterator[tuple[Question, Chan
         name, Seat.SERVER, f"{claim.unit}, full batch", MAIN, "none" if kind == "sampled" else kind, promised,
         claim.releases, setting="one step of a linear classifier",
     )  # fmt: skip
-    channel = LocalChannel(bench, whole=claim.unit is Unit.PATIENT)
+    channel = LocalChannel(bench, whole=claim.unit is Unit.PATIENT, summed=claim.observer is not Seat.SERVER)
     yield question, channel, Pair("record", *channel.records(SIZE))
 
 

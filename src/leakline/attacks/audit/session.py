@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from leakline.attacks.audit.channel import _update, belonging, released
-from leakline.attacks.audit.workbench import workbench
+from leakline.attacks.audit.workbench import record_federation
 from leakline.bench.training import Bench, Plan
 from leakline.data.base import Client, Data
 from leakline.federation import Federation, State, federate, keep_none
@@ -178,13 +178,14 @@ class RecordSession:
     The classifier is steep: its weights are so large that a record is either fitted (gradient 0) or all wrong, and
     then its gradient is the same at every step, whatever the noise has done to the weights. An input is the first
     record; None is one that is fitted. ``others``: "short" are fitted, "long" pull the other way. ``whole``: an input
-    is every record of the first patient.
+    is every record of the first patient. ``summed``: what is seen is the mean over all clients.
     """
 
     federation: Federation
     rounds: int = 2
     others: Others = "short"
     whole: bool = False
+    summed: bool = False
 
     @property
     def values(self) -> int:
@@ -194,12 +195,14 @@ class RecordSession:
     def see(self, sent: Tensor | None, seed: int, *, quiet: bool = False) -> Tensor:
         """The released update of each round."""
         federation = reseeded(self._world(None if sent is None else sent[0], quiet), seed)
-        name, memory = federation.task.clients[0].name, dict[str, Any]()
+        names = [client.name for client in federation.task.clients[: None if self.summed else 1]]
+        memories: dict[str, dict[str, Any]] = {name: {} for name in names}
         start = self._bench.initial.only(federation.shares)
         rows = []
         for index in range(self.rounds):
-            updates = answer(federation, self._bench, Order(name, index, start), memory)
-            rows.append(torch.cat([update.delta.vector for update in updates]))
+            sent_by = [answer(federation, self._bench, Order(n, index, start), memories[n]) for n in names]
+            each = [torch.cat([update.delta.vector for update in updates]) for updates in sent_by]
+            rows.append(torch.stack(each).mean(0))
         return torch.stack(rows)
 
     def drawn(self, seed: int) -> int:
@@ -260,7 +263,7 @@ def steep_bench(federation: Federation, noise: Literal["secret", "seeded"]) -> F
     """
     plan = federation.plan
     batch = min(plan.batch, 3) if plan.batch else 0
-    made = workbench(federation.stack.defences, rounds=2, buffers=False, seed=federation.seed, noise=noise)
+    made = record_federation(federation, federation.stack.defences, rounds=2, noise=noise)
     records = 2 * batch + 1 if batch else 8
     clients = tuple(Client(c.name, c.train.take(range(min(records, len(c.train))))) for c in made.task.clients)
     short = Plan(min(plan.epochs, EPOCHS), batch, learning_rate=1.0, max_steps=min(plan.max_steps, 2 * EPOCHS))

@@ -136,15 +136,15 @@ class _Look:
         if not isinstance(claim, Claim):
             yield self._remark("NOT AUDITED", "claimed, not audited: no claim is made around a linear classifier")
             return
-        bench, whole = _in_scale(bench), claim.unit is Unit.PATIENT
+        bench, whole, summed = _in_scale(bench), claim.unit is Unit.PATIENT, claim.observer is not Seat.SERVER
         look = replace(self, claim=claim)
         seeded = replace(bench, noise="seeded")
-        yield from look._seeded(RecordSession(bench, whole=whole))
-        noise = _noise(RecordSession(bench, whole=whole), SESSIONS)
+        yield from look._seeded(RecordSession(bench, whole=whole, summed=summed))
+        noise = _noise(RecordSession(bench, whole=whole, summed=summed), SESSIONS)
         if any(isinstance(event, Gaussian) and event.rate < 1 for event in claim.events):
-            yield from look._batch_told(RecordSession(seeded, rounds=1, whole=whole))
+            yield from look._batch_told(RecordSession(seeded, rounds=1, whole=whole, summed=summed))
         for others in ("short", "long"):
-            session = RecordSession(seeded, others=others, whole=whole)
+            session = RecordSession(seeded, others=others, whole=whole, summed=summed)
             canaries = list(_records(session))
             yield from look._examine(session, noise, canaries, quiet=others == "long")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -127,13 +127,22 @@ def workbench(
     ).but(**settings)
 
 
+def record_federation(federation: Federation, stack: Sequence[Defence], **settings: Any) -> Federation:
+    """A tiny federation around a stack for a record's game; where sums are seen, of as many clients as there are."""
+    cohort = federation.cohort
+    hidden = cohort.secure_aggregation == "assumed"
+    clients = round(federation.expected()) if hidden else CLIENTS
+    made = workbench(stack, buffers=False, seed=federation.seed, clients=clients, **settings)
+    return made.but(secure_aggregation=cohort.secure_aggregation, min_clients=cohort.min_clients) if hidden else made
+
+
 def record_bench(federation: Federation) -> Federation:
     """The same stack around a linear classifier, one step on all of a client's records: one release per round.
 
     Poisson batches are left out: what sampling hides is the accountant's business, what a step hides is asked here.
     """
     stack = federation.stack.unsampled()
-    made = workbench(stack, rounds=federation.rounds, buffers=False, seed=federation.seed, noise=federation.noise)
+    made = record_federation(federation, stack, rounds=federation.rounds, noise=federation.noise)
     return replace(made, model=_linear, plan=Plan(batch=0, learning_rate=1.0))
 
 
