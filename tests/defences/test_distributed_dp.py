@@ -35,10 +35,9 @@ def federation(defence, clients=5, **changes):
 
 
 def sums(fed, seed, names) -> torch.Tensor:
-    fed = replace(fed, seed=seed)
     bench = fed.bench()
-    start = federation(fed.defences[0]).bench().initial
-    return sum(answer(fed, bench, Order(name, 0, start), {})[0].delta.vector for name in names)
+    fed = replace(fed, seed=seed)
+    return sum(answer(fed, bench, Order(name, 0, bench.initial), {})[0].delta.vector for name in names)
 
 
 def claimed(defence=None, **changes) -> Claim:
@@ -50,7 +49,7 @@ def claimed(defence=None, **changes) -> Claim:
 def test_whoever_answers_the_sum_has_the_noise_of_a_central_mechanism():
     """z C / B of noise from any three honest clients of five, sqrt(1/3) of that in one update.
 
-    400 draws of 15 values: a standard deviation is off by 5 % with probability below 1e-7.
+    60 draws of 15 values: a standard deviation is off by 12 % with probability below 1e-6.
     """
     defence = shared(missing=1, colluding=1)
     assert (defence.lost, defence.honest) == (1, 3)
@@ -58,8 +57,8 @@ def test_whoever_answers_the_sum_has_the_noise_of_a_central_mechanism():
     quiet = federation(replace(defence, noise_multiplier=0.0), min_clients=4)
     wanted = 2.0 * CLIP / PLANNED
     for names, share in (("abc", 1.0), ("a", math.sqrt(1 / 3)), ("abcde", math.sqrt(5 / 3))):
-        noise = torch.stack([sums(fed, seed, names) for seed in range(400)]) - sums(quiet, 0, names)
-        assert float(noise.std()) == pytest.approx(wanted * share, rel=0.05)
+        noise = torch.stack([sums(fed, seed, names) for seed in range(60)]) - sums(quiet, 0, names)
+        assert float(noise.std()) == pytest.approx(wanted * share, rel=0.12)
 
 
 def test_one_record_moves_the_sum_by_the_clip():
