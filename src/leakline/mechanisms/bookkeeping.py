@@ -159,18 +159,24 @@ def _shared(rule: Rule, layer: nn.Module, uses: Sequence[Use], wants: frozenset[
     """
     if not classes:
         return rule(layer, uses, wants)
-    places = [units for units, _ in classes]
-    shares = [
-        rule(layer, [(x[r], g[r] / rows.shape[1]) for x, g in uses for r in rows.unbind(1)], wants)
-        for _, rows in classes
-    ]
+    places, sizes = [units for units, _ in classes], [rows.shape[1] for _, rows in classes]
+    picked = [[_pick(rows, k) for k in range(rows.shape[1])] for _, rows in classes]
+    shares = [rule(layer, [(x[r], g[r]) for x, g in uses for r in each], wants) for each in picked]
     order = torch.argsort(torch.cat(places))
 
     def sums(c: Tensor) -> Sums:
-        parts = [share.sums(c[units]) for share, units in zip(shares, places, strict=True)]
+        parts = [share.sums(c[units] / k) for share, units, k in zip(shares, places, sizes, strict=True)]
         return {name: sum((part[name] for part in parts[1:]), parts[0][name]) for name in parts[0]}
 
-    return Share(torch.cat([share.squares for share in shares])[order], sums)
+    return Share(torch.cat([s.squares / k**2 for s, k in zip(shares, sizes, strict=True)])[order], sums)
+
+
+def _pick(rows: Tensor, place: int) -> slice | Tensor:
+    """The k-th example of every unit of a class: a view where units lie one after another, else a copy."""
+    size, first = rows.shape[1], int(rows[0, 0])
+    if torch.equal(rows.flatten(), torch.arange(first, first + rows.numel())):
+        return slice(first + place, first + rows.numel(), size)
+    return rows[:, place]
 
 
 @contextmanager

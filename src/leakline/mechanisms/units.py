@@ -25,7 +25,8 @@ class Units:
         return len(self.counts)
 
     def all_of(self, chosen: Tensor) -> tuple[Tensor, Tensor]:
-        """Every record of the chosen units, and for each the place of its unit among the chosen."""
+        """Every record of the chosen units, and for each the place of its unit among them, smaller units first."""
+        chosen = chosen[torch.argsort(self.counts[chosen], stable=True)]  # units of one size lie together: views do
         counts, starts = self.counts[chosen], self.counts.cumsum(0) - self.counts
         units = torch.repeat_interleave(torch.arange(len(chosen)), counts)
         within = torch.arange(len(units)) - torch.repeat_interleave(counts.cumsum(0) - counts, counts)
