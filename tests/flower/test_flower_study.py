@@ -332,3 +332,22 @@ def test_what_is_pretrained_on_the_servers_data_is_refused_at_nodes(tmp_path):
     )
     record, _ = serving(text, own_nodes(text, tmp_path / "n"), tmp_path / "out")
     assert "nodes do not hold the server's public data" in record["cells"][0]["error"]
+
+
+def test_nodes_make_the_features_of_their_own_records(tmp_path):
+    text = STUDY.replace("clients = 3", 'clients = 3\nfeatures = { use = "scattering", scales = 1 }')
+    assert "features" in text
+    expected = here(text, tmp_path / "here")[0]
+    raw = own_nodes(STUDY, tmp_path / "raw")  # files of images
+    made = own_nodes(text, tmp_path / "made")  # files of features
+    for name, nodes in (("a", raw), ("b", made)):
+        for node in nodes:
+            node.run_config = {"study": text}
+            node.__post_init__()
+        record, _ = serving(text, nodes, tmp_path / name)
+        assert record["cells"][0]["error"] == ""
+        run = Store(tmp_path / name).run(record["cells"][0]["run"])
+        torch.testing.assert_close(run.final_weights().vector, expected.final_weights().vector, rtol=1e-4, atol=1e-5)
+    public = text.replace("scales = 1 }", 'scales = 1, normalise = "public" }\nserver_validation = 0.2')
+    record, _ = serving(public, raw, tmp_path / "c")
+    assert "nodes make features of their own records alone" in (record["error"] or record["cells"][0]["error"])
