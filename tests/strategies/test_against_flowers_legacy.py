@@ -15,8 +15,9 @@ from torch import Tensor
 
 import tiny
 from leakline.defences import GlobalDP
-from leakline.federation import Federation, federate
+from leakline.federation import Federation, State, federate
 from leakline.messages import Turn, Update
+from leakline.runtimes.local import LocalTransport
 from leakline.strategies import MENU, OwnBase, Strategy
 from leakline.weights import Weights
 
@@ -141,6 +142,19 @@ def test_without_noise_after_the_step_the_base_is_no_matter() -> None:
     for case in ("fedavgm", "fedyogi"):
         own, sent = (ours(MENU[case](base=b), deltas, silent) for b in ("own", "sent"))
         assert torch.allclose(own[-1], sent[-1], atol=1e-6)
+
+
+def test_what_was_added_is_part_of_the_state_that_a_run_goes_on_from() -> None:
+    fed = tiny.federation(strategy=MENU["fedavgm"](base="own"), defences=(GlobalDP(0.5, 1.0, at="model"),), rounds=4)
+    whole, state = tiny.run(fed), State()
+    for _ in range(4):
+        with LocalTransport(fed, 1) as transport:
+            next(iter(federate(fed, transport, state=state)))
+        state = State(
+            state.next, state.weights, {key: value.clone() for key, value in state.optimiser.items()}, state.memory
+        )
+    assert state.weights is not None
+    assert torch.equal(state.weights.vector, whole[-1].result.vector)
 
 
 def test_nothing_is_promised_of_noise_after_a_step_from_an_own_base() -> None:
