@@ -60,10 +60,21 @@ def test_limits_turn_verdicts():
     for way in ways(CASE):
         most = most_values(CASE, way)
         assert ratio(most, way.louder, CASE) <= HOPELESS < ratio(most + 1, way.louder, CASE)
-        enough = replace(CASE, units=needed(1000, way, CASE))
-        assert (
-            ratio(1000, way.louder, enough) <= WORTH < ratio(1000, way.louder, replace(enough, units=enough.units - 1))
-        )
+    worst = outlooks(CASE, ARMS)[-1]
+    enough = replace(CASE, units=needed(worst, CASE))
+    fewer = replace(enough, units=enough.units - 1)
+    assert ratio(worst.trained, worst.way.louder, enough) <= WORTH < ratio(worst.trained, worst.way.louder, fewer)
+
+
+def test_a_linear_head_meets_noise_along_the_input_alone():
+    """The noise of an output over 2,000 draws: its standard deviation has a relative spread of 1 / sqrt(4000); five."""
+    case, p = replace(CASE, units=20), 3000
+    x = torch.nn.functional.normalize(torch.rand(p, generator=torch.Generator().manual_seed(0)), dim=0)
+    z = calibrate(case.epsilon, case.delta, 1) / case.units
+    noise = torch.randn(2000, p, generator=torch.Generator().manual_seed(1)) * z
+    assert float((noise @ x).std()) == pytest.approx(ratio(1, 1.0, case), rel=5 / math.sqrt(4000))
+    head = next(o for o in outlooks(case, ARMS) if o.arm.linear and o.way.louder == 1)
+    assert head.ratio == ratio(1, 1.0, case)
 
 
 def task(groups):
@@ -84,7 +95,7 @@ def test_the_command(leakline):
     assert code == 0
     assert "mu = 1.67" in out
     assert "[defences]" in out
-    code, out, _ = leakline("recommend", "digits", "--unit", "client", "--epsilon", 0.1, "--json")
+    code, out, _ = leakline("recommend", "digits", "--unit", "client", "--epsilon", 0.1, "--clients", 3, "--json")
     assert code == 0
     assert '"noise drowns it"' in out
     assert leakline("recommend", "digits", "--unit", "patient")[0] == 2

@@ -52,7 +52,7 @@ def _advise(case: Case, found: list[Outlook]) -> None:
     )
     if case.delta >= 1 / case.units:
         out.print(f"delta is not below 1/{case.units}: one {case.unit} could be given away whole at that delta.")
-    table = Table(title="length of the noise over that of the longest signal", title_justify="left")
+    table = Table(title="noise over the longest signal there can be", title_justify="left")
     for head in ("what is trained", "values", *(way.defence for way in ways(case)), "outlook"):
         table.add_column(head, justify="left" if head in ("what is trained", "outlook") else "right")
     for arm in dict.fromkeys(o.arm for o in found):
@@ -63,14 +63,13 @@ def _advise(case: Case, found: list[Outlook]) -> None:
     out.print(table)
     for way in ways(case):
         needs = f" (needs {way.needs})" if way.needs else ""
-        out.print(
-            clean(f"{way.defence}{needs}: beyond {most_values(case, way):,} trained values noise drowns everything.")
-        )
+        most = f"{most_values(case, way):,} trained values"
+        out.print(clean(f"{way.defence}{needs}: a network of more than {most} learns less than the noise it gets."))
     best = found[0]
     if best.verdict == "noise drowns it":
         out.print(
             f"Nothing here is worth a try: even {best.arm.name} would want "
-            f"{units_needed(best.trained, best.way, case):,} {case.unit}s, a larger epsilon, or another unit."
+            f"{units_needed(best, case):,} {case.unit}s, a larger epsilon, or another unit."
         )
         return
     out.print(clean(f"\nTry first: {best.arm.name} with {best.way.defence}. In a study file:\n"))

@@ -11,6 +11,9 @@ is divided by n is then, in length,
 
 because no mean of clipped vectors is longer than C. Neither C, nor T, nor (for many small releases) the sampling rate
 is in it. It is the best case: real gradients disagree, and their mean is shorter.
+
+A linear head on fixed features bears far more. An input meets the noise along itself alone, whatever the number of
+features: in each output the ratio is s / (n mu), as for a single value.
 """
 
 from __future__ import annotations
@@ -78,6 +81,8 @@ class Arm:
     """None: it cannot be used for inputs of that shape."""
     lines: str
     """How a study file says it."""
+    linear: bool = False
+    """Whether only a linear head on fixed features is trained: an input then meets the noise along itself alone."""
 
 
 @dataclass(frozen=True)
@@ -133,9 +138,9 @@ def ways(case: Case) -> list[Way]:
     ]
 
 
-def ratio(trained: int, louder: float, case: Case) -> float:
-    """Length of the noise over that of the longest possible signal: the equation at the top."""
-    return math.sqrt(trained) * louder / (case.units * case.mu)
+def ratio(met: int, louder: float, case: Case) -> float:
+    """Noise over the longest possible signal, where so many noised values are met: the equations at the top."""
+    return math.sqrt(met) * louder / (case.units * case.mu)
 
 
 def outlooks(case: Case, arms: Sequence[Arm]) -> list[Outlook]:
@@ -144,18 +149,19 @@ def outlooks(case: Case, arms: Sequence[Arm]) -> list[Outlook]:
     for arm in arms:
         values = arm.values(case.shape, case.classes)
         if values is not None:
-            found += [Outlook(arm, way, values, ratio(values, way.louder, case)) for way in ways(case)]
+            met = 1 if arm.linear else values
+            found += [Outlook(arm, way, values, ratio(met, way.louder, case)) for way in ways(case)]
     return sorted(found, key=lambda outlook: outlook.ratio)
 
 
 def most_values(case: Case, way: Way) -> int:
-    """How many values may be trained at most before noise is as long as any signal can be."""
+    """How many values of a network may be trained before noise is as long as any signal can be."""
     return math.floor((HOPELESS * case.units * case.mu / way.louder) ** 2)
 
 
-def units_needed(trained: int, way: Way, case: Case) -> int:
-    """How many units would make this arm worth trying first."""
-    return math.ceil(math.sqrt(trained) * way.louder / (WORTH * case.mu))
+def units_needed(outlook: Outlook, case: Case) -> int:
+    """How many units would make this worth trying first."""
+    return math.ceil(case.units * outlook.ratio / WORTH)
 
 
 def network(shape: Shape, classes: int, train: tuple[str, ...] = (), lora: Lora | None = None) -> int | None:
@@ -183,24 +189,26 @@ def _head(shape: Shape, classes: int) -> int | None:
     return network(shape, classes, train=("dense2.*",) if len(shape) == 3 else ("dense3.*",))
 
 
-_PUBLIC = "[data]\nserver_validation = 0.1  # public images, at the server\n\n"
+_PUBLIC = "[data]\nserver_validation = 0.1  # public images, at the server\n"
+_NETWORK = f'{_PUBLIC}\n[model]\nuse = "small-cnn"\npretrain = true\n'
+
+
+def _scattering(scales: int) -> Arm:
+    features = f'features = {{ use = "scattering", scales = {scales}, directions = 4, normalise = "public" }}'
+    values = partial(scattered, scales=scales, directions=4)
+    lines = f'{_PUBLIC}{features}\n\n[model]\nuse = "linear"'
+    return Arm(f"scattering ({scales} scales), linear head", values, lines, linear=True)
+
+
 ARMS: tuple[Arm, ...] = (
     Arm("a small network", network, '[model]\nuse = "small-cnn"  # signals: "motion-cnn"'),
     Arm(
-        "adapters of rank 2, network from public data", partial(network, lora=Lora(2)),
-        f'{_PUBLIC}[model]\nuse = "small-cnn"\npretrain = true\nlora = {{ rank = 2 }}',
+        "adapters of rank 2, network from public data",
+        partial(network, lora=Lora(2)),
+        f"{_NETWORK}lora = {{ rank = 2 }}",
     ),
-    Arm(
-        "last layer, network from public data", _head,
-        f'{_PUBLIC}[model]\nuse = "small-cnn"\npretrain = true\ntrain = ["dense2.*"]',
-    ),
-    Arm(
-        "scattering (3 scales), linear head", partial(scattered, scales=3, directions=4),
-        '[data]\nfeatures = { use = "scattering", scales = 3, directions = 4 }\n\n[model]\nuse = "linear"',
-    ),
-    Arm(
-        "scattering (4 scales), linear head", partial(scattered, scales=4, directions=4),
-        '[data]\nfeatures = { use = "scattering", scales = 4, directions = 4 }\n\n[model]\nuse = "linear"',
-    ),
-)  # fmt: skip
+    Arm("last layer, network from public data", _head, f'{_NETWORK}train = ["dense2.*"]', linear=True),
+    _scattering(3),
+    _scattering(4),
+)
 """What the study `frontier` measures; `leakline check` counts what is trained of a network of one's own."""
