@@ -48,11 +48,17 @@ def test_bad_settings_are_named(wrong):
 
 @pytest.mark.slow
 def test_false_alarms_are_at_most_one_percent_in_300_audits():
-    """Sound reports, means and randomised responses, 100 seeds each; 3 of 300 are 1 %."""
+    """Sound reports, means and randomised responses, 100 seeds each.
+
+    Each audit may raise a false alarm with probability 1 % at most, so 300 of them, taken as independent, at most
+    Binomial(300, 0.01) times: 3 on average. This test's own false-alarm rate is P(more than 9) = 0.10 % at most (more
+    than 3, which would be "1 % was exceeded" read literally: 35 %; more than 8: 0.36 %). It is not blind for that: a
+    true rate of 5 % is found out with probability 94 %, one of 3 % with 41 %.
+    """
     alarms, kinds = 0, (GlobalDP(1.0, 1.0), GaussianRelease(2.0, 1.0), LdpSgd(2.0))
     for seed in range(100):
         for defence in kinds:
             federation = workbench([defence], seed=seed, noise="seeded")
             alarms += bool(audit(federation, until="decided", margin=0.5, wide=False).broken)
     print(f"false alarms: {alarms} of 300")
-    assert alarms <= 3
+    assert alarms <= 9
