@@ -23,6 +23,8 @@ from leakline.runtimes.local import tune_allocator
 ENGINES = Path(__file__).parent / "engines"
 TITLE = "DP-SGD step, batch 32, 128x128, paper 000's CNN, one thread (processor time, noise included)"
 
+PATIENTS = "DP-SGD step, the patient as the unit, batch of 32 records, one thread (processor time, noise included)"
+
 
 def memory(name: str) -> float:
     """Peak above base (MB), in a fresh process."""
@@ -43,6 +45,27 @@ def memory_rows(names: list[str]) -> list[Row]:
         made.append(
             Row(TITLE, "the same, leakline / Opacus ghost", peaks["leakline"] / peaks["opacus ghost"], at_most=1.0)
         )
+    return made
+
+
+def patient_rows(repeats: int) -> list[Row]:
+    """The patient as the unit against the record, the same 32 records: what sizes patients have must not matter."""
+    import dp_step
+
+    made = []
+    x, y = dp_step.batch()
+    for network, build, images in (
+        ("paper 000's CNN, 128x128", dp_step.network, x),
+        ("ResNet-18 of width 16, 64x64", dp_step.residual, x[:, :, ::2, ::2].contiguous()),
+    ):
+        units = {"records": None, "2 records each": dp_step.patients(2, True), "1 to 7 each": dp_step.patients(7)}
+        steps = {name: dp_step.leakline(build(), images, y, secret=False, units=whose) for name, whose in units.items()}
+        times = interleaved(steps, max(repeats, 5), time.process_time)
+        for name in ("2 records each", "1 to 7 each"):
+            ours, theirs = times[name], times["records"]
+            measure = f"patients, {name} / records, {network}"
+            note = milliseconds(ours, theirs, "records")
+            made.append(Row(PATIENTS, measure, ratio(ours, theirs), at_most=1.3, note=note))
     return made
 
 
@@ -86,4 +109,5 @@ def main(repeats: int) -> list[Row]:
         *made,
     ]
     note = "clipped sum without noise, float32 against one example after another in float64"
-    return [*made, Row(TITLE, "relative error of the update", error(), "", at_most=1e-6, note=note)]
+    made.append(Row(TITLE, "relative error of the update", error(), "", at_most=1e-6, note=note))
+    return [*made, *patient_rows(repeats)]

@@ -19,6 +19,7 @@ from leakline.bench.optimisers import Sgd
 from leakline.defences import DpSgd
 from leakline.messages import Turn
 from leakline.models.papers import Paper000CNN
+from leakline.models.residual import ResNet
 from leakline.runtimes.local import tune_allocator
 
 BATCH, SIDE, CLASSES, CLIP, RATE = 32, 128, 4, 1.0, 0.01
@@ -51,11 +52,25 @@ def plain(model: nn.Module, x: Tensor, y: Tensor) -> Callable[[], object]:
     return step
 
 
-def leakline(model: nn.Module, x: Tensor, y: Tensor, secret: bool, z: float = 1.0) -> Callable[[], object]:
-    """A step of the defence dp-sgd."""
+def residual() -> nn.Module:
+    """A network of many small layers, where calls show: an 18-layer ResNet with GroupNorm for images of 64x64."""
+    torch.manual_seed(0)
+    return ResNet(norm="group", stem_stride=2).build((1, SIDE // 2, SIDE // 2), CLASSES).train()
+
+
+def patients(most: int, alike: bool = False) -> Tensor:
+    """Whose each record of a batch is: patients of 1, 2, ... records up to the most, by turns, or of the most each."""
+    sizes = torch.tensor([most] * BATCH if alike else list(range(1, most + 1)) * BATCH)
+    return torch.repeat_interleave(torch.arange(len(sizes)), sizes)[:BATCH]
+
+
+def leakline(
+    model: nn.Module, x: Tensor, y: Tensor, secret: bool, z: float = 1.0, units: Tensor | None = None
+) -> Callable[[], object]:
+    """A step of the defence dp-sgd, on records or on patients."""
     optimiser = Sgd(list(model.parameters()), RATE, 0.0, 0.0)
-    defence = DpSgd(z, CLIP)
-    turn = Turn(0, "a", {}, 0, "bench", secret=secret)
+    defence = DpSgd(z, CLIP, unit="record" if units is None else "patient")
+    turn = Turn(0, "a", {}, 0, "bench", secret=secret, units=units)
 
     def step() -> None:
         optimiser.zero_grad()

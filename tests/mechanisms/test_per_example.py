@@ -16,6 +16,7 @@ from leakline.errors import StackError
 from leakline.mechanisms.independence import refuse_layers
 from leakline.mechanisms.layer_gradients import RULES, rule_for
 from leakline.mechanisms.per_example import Clipped, clipped_sum, path_of
+from leakline.mechanisms.units import Members
 
 
 def by_hand(
@@ -505,11 +506,84 @@ def test_units_of_any_size_by_every_road(path):
         assert (flat(got) - expected).norm() <= 1e-6 * expected.norm()  # what is clipped is shorter by 2e-7
 
 
-def test_a_unit_with_one_infinite_gradient_counts_as_zero():
-    model = nn.Linear(3, 2)
-    x, y, units = torch.randn(5, 3), torch.arange(5) % 2, torch.tensor([0, 1, 1, 2, 2])
+SIZES = (1, 7, 2, 1, 4, 3, 1, 6)
+"""Units of a batch of 25."""
+
+
+@pytest.mark.parametrize("order", ["unit by unit", "mixed"])
+@pytest.mark.parametrize(
+    ("build", "shape"),
+    [
+        (lambda: nn.Linear(3, 2), (3,)),  # each example's formed
+        (lambda: nn.Linear(40, 30), (40,)),  # ghost norm, several units in a block
+        (lambda: nn.Linear(40, 30), (6, 40)),  # the same on positions, blocks of fewer units than positions
+        (lambda: nn.Linear(40, 30), (70, 40)),
+        (lambda: nn.Conv2d(1, 3, 3), (1, 6, 6)),  # grey images
+        (lambda: nn.Conv2d(2, 3, 3), (2, 6, 6)),  # each unit's formed and kept
+        (lambda: nn.Conv2d(3, 128, 3), (3, 4, 4)),  # ghost norm
+        (lambda: nn.Conv1d(24, 24, 9, groups=2), (24, 10)),  # formed twice
+        (lambda: nn.ConvTranspose2d(4, 6, 3, stride=2, groups=2), (4, 3, 3)),
+        (lambda: nn.GroupNorm(2, 4), (4, 5)),
+        (lambda: nn.LayerNorm(5), (3, 5)),
+    ],
+)
+def test_units_of_many_sizes_in_every_layer(build, shape, order):
+    model, x, y = seeded(build), inputs(sum(SIZES), *shape), torch.arange(sum(SIZES)) % 3
+    units = torch.repeat_interleave(torch.arange(len(SIZES)), torch.tensor(SIZES))
+    if order == "mixed":
+        units = units[torch.randperm(len(units), generator=torch.Generator().manual_seed(1))]
+    found = clipped_sum(model, squared, x, y, 1e9, units=units)
+    assert found.path == "bookkeeping"
+    for bound in (1e9, float(found.norms.median()) * 1.0001, float(found.norms.min()) / 2):
+        got, expected = (
+            clipped_sum(model, squared, x, y, bound, units=units),
+            by_hand(model, squared, x, y, bound, units),
+        )
+        assert (flat(got) - expected).norm() <= 1e-6 * expected.norm()
+
+
+def test_units_of_sentences():
+    model, y = seeded(Sentence), torch.arange(sum(SIZES)) % 3
+    x = torch.randint(0, 9, (len(y), 4), generator=torch.Generator().manual_seed(0))
+    units = torch.repeat_interleave(torch.arange(len(SIZES)), torch.tensor(SIZES)).flip(0)
+    for bound in (1e9, 0.3):
+        got = clipped_sum(model, functional.cross_entropy, x, y, bound, units=units)
+        expected = by_hand(model, functional.cross_entropy, x, y, bound, units)
+        assert got.path == "bookkeeping"
+        assert (flat(got) - expected).norm() <= 1e-6 * expected.norm()
+
+
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=9), st.integers(0, 12), st.randoms(use_true_random=False))
+def test_members_are_dealt_into_blocks_of_whole_units(sizes, most, random):
+    of = [unit for unit, size in enumerate(sizes) for _ in range(size)]
+    random.shuffle(of)
+    members = Members(torch.tensor(of))
+    blocks = list(members.blocks(most))
+    assert [u for first, last in blocks for u in range(first, last)] == list(range(len(sizes)))
+    everybody = torch.arange(len(of))
+    for first, last in blocks:
+        rows = everybody[members.rows(first, last)]
+        assert sorted(of[r] for r in rows.tolist()) == [of[r] for r in rows.tolist()]
+        assert {of[r] for r in rows.tolist()} == set(range(first, last))
+        assert len(rows) == sum(sizes[first:last])
+        assert len(rows) <= most or last - first == 1
+        assert last == len(sizes) or len(rows) + sizes[last] > most  # no smaller than it has to be
+    values = torch.arange(len(of), dtype=torch.float64)[:, None] ** 2
+    sums = [sum(float(values[i]) for i in range(len(of)) if of[i] == unit) for unit in range(len(sizes))]
+    assert members.add(values)[:, 0].tolist() == sums
+    assert torch.allclose(members.mean(values)[:, 0] * torch.tensor(sizes), torch.tensor(sums).double())
+    assert members.spread(torch.arange(len(sizes))).tolist() == of
+
+
+@pytest.mark.parametrize("inner", [3, 300])  # each gradient formed; ghost norms, all units in one block
+def test_a_unit_with_one_infinite_gradient_counts_as_zero(inner):
+    torch.manual_seed(0)
+    model = nn.Linear(inner, 2 if inner == 3 else 20)
+    x, y, units = torch.randn(5, inner), torch.arange(5) % 2, torch.tensor([0, 1, 1, 2, 2])
     x[1] = float("inf")
     found = clipped_sum(model, squared, x, y, 1.0, units=units)
-    assert not torch.isfinite(found.norms[1])
+    assert torch.isfinite(found.norms).tolist() == [True, False, True]
     kept = torch.tensor([0, 3, 4])
-    assert torch.allclose(flat(found), by_hand(model, squared, x[kept], y[kept], 1.0, units[kept]), rtol=1e-5)
+    assert torch.allclose(
+        flat(found), by_hand(model, squared, x[kept], y[kept], 1.0, units[kept]), rtol=1e-5, atol=1e-7
+    )

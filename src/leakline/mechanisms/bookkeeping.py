@@ -17,25 +17,11 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from leakline.errors import StackError
-from leakline.mechanisms.layer_gradients import Rule, Share, Sums, Use, least, rule_for
+from leakline.mechanisms.layer_gradients import Rule, Share, Use, least, rule_for
+from leakline.mechanisms.units import Members
 
 Shares = list[tuple[nn.Module, Share]]
-"""Layers, and each one's share in the examples' gradients."""
-
-
-Classes = Sequence[tuple[Tensor, Tensor]]
-"""Units by how many examples they have: the units' numbers, and the rows of their examples, unit x example."""
-
-
-def classes_of(units: Tensor) -> Classes:
-    """Units of one batch, sorted by size; ``units[i]`` is the unit of example i, of 0, 1, 2, ... without a gap."""
-    counts = torch.bincount(units)
-    order, starts = torch.argsort(units, stable=True), counts.cumsum(0) - counts
-    found = []
-    for size in sorted(set(counts.tolist())):
-        members = (counts == size).nonzero()[:, 0]
-        found.append((members, order[starts[members][:, None] + torch.arange(size)]))
-    return found
+"""Layers, and each one's share in the units' gradients."""
 
 
 def owners(model: nn.Module) -> list[nn.Module]:
@@ -44,11 +30,11 @@ def owners(model: nn.Module) -> list[nn.Module]:
 
 
 def shares_of(
-    model: nn.Module, loss: Callable[[Tensor, Tensor], Tensor], x: Tensor, y: Tensor, classes: Classes = ()
+    model: nn.Module, loss: Callable[[Tensor, Tensor], Tensor], x: Tensor, y: Tensor, members: Members
 ) -> tuple[Shares, Tensor] | None:
-    """Every layer's share in the examples' gradients, and the loss; None if the books are not complete.
+    """Every layer's share in the units' gradients, and the loss; None if the books are not complete.
 
-    With ``classes``, in the units' gradients instead: each the mean over its examples' (see `classes_of`).
+    A unit's gradient is the mean over its members'.
 
     They are not where a trained parameter belongs to no layer with a rule, or to two; where a layer is called with
     something else than one input, the example first, or is not called; where a use's gradient never comes back; and
@@ -60,7 +46,7 @@ def shares_of(
     trained = [p for layer, _ in layers for p in layer.parameters(recurse=False) if p.requires_grad]
     if len({id(p) for p in trained}) != len(trained):
         return None
-    books = [_Book(layer, rule, len(x), classes) for layer, rule in layers if rule is not None]
+    books = [_Book(layer, rule, members) for layer, rule in layers if rule is not None]
     if len(books) != len(layers):
         return None
     root = torch.zeros((), requires_grad=True)
@@ -105,8 +91,8 @@ def _tap(output: Tensor, root: Tensor, take: Callable[[Tensor], None]) -> Tensor
 class _Book:
     """What one layer took in and what came back, until every use is in; then its share."""
 
-    def __init__(self, layer: nn.Module, rule: Rule, examples: int, classes: Classes) -> None:
-        self.layer, self.rule, self.examples, self.classes = layer, rule, examples, classes
+    def __init__(self, layer: nn.Module, rule: Rule, members: Members) -> None:
+        self.layer, self.rule, self.members = layer, rule, members
         self.trained = {n: p for n, p in layer.named_parameters(recurse=False) if p.requires_grad}
         self.calls, self.taken, self.uses = 0, 0, list[Use]()
         self.share: Share | None = None
@@ -121,7 +107,8 @@ class _Book:
         for parameter in self.trained.values():
             parameter.requires_grad_(True)
         (x, *more) = (*given, *named.values())
-        if more or x.dim() < least(layer) or len(x) != self.examples or len(output) != self.examples:
+        examples = len(self.members.of)
+        if more or x.dim() < least(layer) or len(x) != examples or len(output) != examples:
             self.calls += 1
             return None
         return _tap(output, root, self.note(x.detach()))
@@ -148,35 +135,17 @@ class _Book:
     @torch.no_grad()
     def close(self) -> None:
         """Turn what is noted into the share, and forget it."""
-        self.share = _shared(self.rule, self.layer, self.uses, frozenset(self.trained), self.classes)
+        share = self.rule(self.layer, self.uses, frozenset(self.trained), self.members)
+        self.share = _mean(share, self.members)
         self.uses = []
 
 
-def _shared(rule: Rule, layer: nn.Module, uses: Sequence[Use], wants: frozenset[str], classes: Classes) -> Share:
-    """A layer's share in examples, or in units: for a unit of k examples the layer was used k times, each for 1/k.
-
-    Rules add up the uses of a layer before they take any norm, so a unit costs what its examples would.
-    """
-    if not classes:
-        return rule(layer, uses, wants)
-    places, sizes = [units for units, _ in classes], [rows.shape[1] for _, rows in classes]
-    picked = [[_pick(rows, k) for k in range(rows.shape[1])] for _, rows in classes]
-    shares = [rule(layer, [(x[r], g[r]) for x, g in uses for r in each], wants) for each in picked]
-    order = torch.argsort(torch.cat(places))
-
-    def sums(c: Tensor) -> Sums:
-        parts = [share.sums(c[units] / k) for share, units, k in zip(shares, places, sizes, strict=True)]
-        return {name: sum((part[name] for part in parts[1:]), parts[0][name]) for name in parts[0]}
-
-    return Share(torch.cat([s.squares / k**2 for s, k in zip(shares, sizes, strict=True)])[order], sums)
-
-
-def _pick(rows: Tensor, place: int) -> slice | Tensor:
-    """The k-th example of every unit of a class: a view where units lie one after another, else a copy."""
-    size, first = rows.shape[1], int(rows[0, 0])
-    if torch.equal(rows.flatten(), torch.arange(first, first + rows.numel())):
-        return slice(first + place, first + rows.numel(), size)
-    return rows[:, place]
+def _mean(share: Share, members: Members) -> Share:
+    """From the sums over units to their means."""
+    if members.alone:
+        return share
+    counts = members.counts.to(share.squares.device)
+    return Share(share.squares / counts**2, lambda c: share.sums(c / counts))
 
 
 @contextmanager

@@ -10,7 +10,9 @@ of a weight is a product of the two; its norm can be had by one of three roads, 
 
 What is cheapest depends on the layer. Keeping costs no extra arithmetic, so it is taken wherever a gradient is no
 larger than the input and output that it is made of. A layer that is used several times in one pass has the sum of its
-uses for a gradient: uses are joined before any norm is taken.
+uses for a gradient: uses are joined before any norm is taken. So are the examples of one unit (`Members`): what follows
+is of the sums over units, and every example is one where nothing else is said. The clipped sum is one product over all
+examples whatever sizes units have, each example under the weight of its unit.
 """
 
 from __future__ import annotations
@@ -22,28 +24,35 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from leakline.mechanisms.units import Members
+
 Use = tuple[Tensor, Tensor]
 """Input and output gradient of one use of a layer, the example first."""
 Sums = dict[str, Tensor]
 """Gradients by the name that a parameter has within its layer."""
+Rows = slice | Tensor
+"""Some examples of a batch."""
 
 
 @dataclass(frozen=True)
 class Share:
-    """A layer's share in every example's gradient: its squared norm, and its sum under given weights."""
+    """A layer's share in every unit's gradient: its squared norm, and its sum under given weights."""
 
     squares: Tensor
-    """One for each example, float64."""
+    """One for each unit, float64."""
     sums: Callable[[Tensor], Sums]
-    """From one weight for each example to the weighted sum of gradients."""
+    """From one weight for each unit to the weighted sum of gradients."""
 
 
-Rule = Callable[[nn.Module, Sequence[Use], frozenset[str]], Share]
+Rule = Callable[[nn.Module, Sequence[Use], frozenset[str], Members], Share]
 """How a kind of layer turns its uses into a share, for the parameters of these names."""
+
+BLOCK = 64
+"""Positions whose Gram matrices are formed at once where units are smaller: a call costs as much as some pairs."""
 
 
 def _rows(rows: Sums) -> Share:
-    """The share of gradients that were formed and kept, one row for each example."""
+    """The share of gradients that were formed and kept, one row for each unit."""
     squares = sum(torch.linalg.vector_norm(r.flatten(1), dim=1, dtype=torch.float64) ** 2 for r in rows.values())
     assert isinstance(squares, Tensor)
     return Share(squares, lambda c: {name: torch.tensordot(c.to(r.dtype), r, 1) for name, r in rows.items()})
@@ -57,7 +66,7 @@ def _both(one: Share | None, other: Share | None) -> Share:
     return Share(one.squares + other.squares, lambda c: one.sums(c) | other.sums(c))
 
 
-def _bias(uses: Sequence[Use], channel: int, wants: frozenset[str]) -> Share | None:
+def _bias(uses: Sequence[Use], channel: int, wants: frozenset[str], members: Members) -> Share | None:
     """The share of a bias: output gradients summed over positions."""
     if "bias" not in wants:
         return None
@@ -67,30 +76,37 @@ def _bias(uses: Sequence[Use], channel: int, wants: frozenset[str]) -> Share | N
         row = g.sum(positions) if positions else g
         total = row if total is None else total + row
     assert total is not None
-    return _rows({"bias": total})
+    return _rows({"bias": members.add(total)})
 
 
-def _ghost(x: Callable[[int], Tensor], g: Callable[[int], Tensor], examples: int) -> Tensor:
-    """Squared norms of g_i^T x_i from both Gram matrices.
+def _ghost(x: Callable[[Rows], Tensor], g: Callable[[Rows], Tensor], members: Members, positions: int) -> Tensor:
+    """Squared norms of g_u^T x_u from both Gram matrices; x and g give the positions of some examples.
 
     In float64: the sum may cancel almost to nothing, and a norm that comes out too small would not be clipped.
     """
     found = []
-    for i in range(examples):
-        a, b = x(i).double(), g(i).double()
-        found.append((a @ a.T).mul_(b @ b.T).sum().clamp_(min=0))
-    return torch.stack(found)
+    for first, last in members.blocks(BLOCK // positions):
+        rows = members.rows(first, last)
+        a, b = x(rows).double(), g(rows).double()
+        pairs = (a @ a.T).mul_(b @ b.T)
+        if last - first == 1:
+            found.append(pairs.sum()[None])
+            continue
+        of = (members.of[rows] - first).repeat_interleave(positions).to(a.device)
+        pairs.masked_fill_(of[:, None] != of, 0)  # not times 0: another unit's may be infinite
+        found.append(a.new_zeros(last - first).index_add_(0, of, pairs.sum(1)))
+    return torch.cat(found).clamp_(min=0)
 
 
-def dense(layer: nn.Module, uses: Sequence[Use], wants: frozenset[str]) -> Share:
+def dense(layer: nn.Module, uses: Sequence[Use], wants: frozenset[str], members: Members) -> Share:
     """`nn.Linear`, on vectors or on any number of positions."""
-    bias = _bias(uses, -1, wants)
+    bias = _bias(uses, -1, wants, members)
     if "weight" not in wants:
         return _both(None, bias)
     x = _positions([x for x, _ in uses])
     g = _positions([g for _, g in uses])
     count, inner, outer = x.shape[1], x.shape[2], g.shape[2]
-    if count == 1:
+    if count == 1 and members.alone:
         x, g = x[:, 0], g[:, 0]
         squares = (
             torch.linalg.vector_norm(x, dim=1, dtype=torch.float64)
@@ -98,14 +114,19 @@ def dense(layer: nn.Module, uses: Sequence[Use], wants: frozenset[str]) -> Share
         ) ** 2
         weight = Share(squares, lambda c: {"weight": (g * c.to(g.dtype)[:, None]).T @ x})
     elif inner * outer <= 2 * count * (inner + outer):
-        weight = _rows({"weight": torch.bmm(g.transpose(1, 2), x)})
+        weight = _rows({"weight": members.add(torch.bmm(g.transpose(1, 2), x))})
     else:
-        squares = _ghost(lambda i: x[i], lambda i: g[i], len(x))
+        squares = _ghost(lambda rows: x[rows].flatten(0, 1), lambda rows: g[rows].flatten(0, 1), members, count)
         weight = Share(
             squares,
-            lambda c: {"weight": (g * c.to(g.dtype)[:, None, None]).flatten(0, 1).T @ x.flatten(0, 1)},
+            lambda c: {"weight": (g * _each(c, g, members)).flatten(0, 1).T @ x.flatten(0, 1)},
         )
     return _both(weight, bias)
+
+
+def _each(c: Tensor, g: Tensor, members: Members) -> Tensor:
+    """The units' weights, to multiply their examples' output gradients with."""
+    return members.spread(c).to(g.dtype).view(-1, *[1] * (g.dim() - 1))
 
 
 def _positions(values: Sequence[Tensor]) -> Tensor:
@@ -117,48 +138,47 @@ def _positions(values: Sequence[Tensor]) -> Tensor:
 Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d | nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d
 
 
-def convolution(layer: nn.Module, uses: Sequence[Use], wants: frozenset[str]) -> Share:
+def convolution(layer: nn.Module, uses: Sequence[Use], wants: frozenset[str], members: Members) -> Share:
     """Convolutions of one, two or three dimensions, transposed ones too, with any stride, padding and groups.
 
-    Gradients of single examples come from the same kernel as that of a batch, called on batches of one: measured, a
-    fifth slower than one call, and much faster than gathering patches, except for a single input channel (grey
-    images), where torch has only a slow kernel for a batch of one.
+    A unit's gradient comes from the same kernel as that of a batch, called on its examples. For batches of one that was
+    measured to be a fifth slower than one call, and much faster than gathering patches, except for a single input
+    channel (grey images), where torch has only a slow kernel for a batch of one.
     """
     assert isinstance(layer, Convolution)
-    bias = _bias(uses, 1, wants)
+    bias = _bias(uses, 1, wants, members)
     if "weight" not in wants:
         return _both(None, bias)
     uses = [(_padded(layer, x), g) for x, g in uses]
-    examples = len(uses[0][0])
+    size = len(members.of) / len(members)
     gathers = isinstance(layer, nn.Conv1d | nn.Conv2d) and layer.groups == 1
 
-    def patches(i: int) -> Tensor:
+    def patches(rows: Rows) -> Tensor:
         assert isinstance(layer, nn.Conv1d | nn.Conv2d)
-        return _joined([_patches(layer, x[i : i + 1]) for x, _ in uses])
+        return _positions([_patches(layer, x[rows]) for x, _ in uses]).flatten(0, 1)
 
-    def outputs(i: int) -> Tensor:
-        return _joined([g[i].movedim(0, -1).reshape(-1, layer.out_channels) for _, g in uses])
+    def outputs(rows: Rows) -> Tensor:
+        return _positions([g[rows].movedim(1, -1) for _, g in uses]).flatten(0, 1)
 
-    def one(i: int) -> Tensor:
+    def one(unit: int) -> Tensor:
+        rows = members.rows(unit)
         if gathers and layer.in_channels == 1:
-            return (patches(i).T @ outputs(i)).T.reshape(layer.weight.shape)
-        return _total([_weight_gradient(layer, x[i : i + 1], g[i : i + 1]) for x, g in uses])
+            return (patches(rows).T @ outputs(rows)).T.reshape(layer.weight.shape)
+        return _total([_weight_gradient(layer, x[rows], g[rows]) for x, g in uses])
 
     def sums(c: Tensor) -> Sums:
-        scaled = [(x, g * c.to(g.dtype).view(-1, *[1] * (g.dim() - 1))) for x, g in uses]
+        scaled = [(x, g * _each(c, g, members)) for x, g in uses]
         return {"weight": _total([_weight_gradient(layer, x, g) for x, g in scaled])}
 
-    if layer.weight.numel() <= sum(x[0].numel() + g[0].numel() for x, g in uses):
-        return _both(_rows({"weight": torch.stack([one(i) for i in range(examples)])}), bias)
-    if gathers and 2 * sum(g[0, 0].numel() for _, g in uses) <= layer.out_channels:
-        squares = _ghost(patches, outputs, examples)
+    if layer.weight.numel() <= size * sum(x[0].numel() + g[0].numel() for x, g in uses):
+        return _both(_rows({"weight": torch.stack([one(u) for u in range(len(members))])}), bias)
+    positions = sum(g[0, 0].numel() for _, g in uses)
+    if gathers and 2 * size * positions <= layer.out_channels:
+        squares = _ghost(patches, outputs, members, positions)
     else:
-        squares = torch.stack([torch.linalg.vector_norm(one(i), dtype=torch.float64) ** 2 for i in range(examples)])
+        lengths = [torch.linalg.vector_norm(one(u), dtype=torch.float64) for u in range(len(members))]
+        squares = torch.stack(lengths) ** 2
     return _both(Share(squares, sums), bias)
-
-
-def _joined(parts: Sequence[Tensor]) -> Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
 
 
 def _total(parts: Sequence[Tensor]) -> Tensor:
@@ -184,7 +204,7 @@ def _weight_gradient(layer: Convolution, x: Tensor, g: Tensor) -> Tensor:
 
 
 def _patches(layer: nn.Conv1d | nn.Conv2d, x: Tensor) -> Tensor:
-    """Position x depth: what each output position of one example reads."""
+    """Example x position x depth: what each output position reads."""
     own = layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
     padding = tuple(int(p) for p in layer.padding) if own else (0,) * len(layer.stride)
     settings = [tuple(int(v) for v in value) for value in (layer.kernel_size, layer.dilation, padding, layer.stride)]
@@ -192,10 +212,10 @@ def _patches(layer: nn.Conv1d | nn.Conv2d, x: Tensor) -> Tensor:
         x, fill = x[:, :, None], (1, 1, 0, 1)
         settings = [(extra, *value) for extra, value in zip(fill, settings, strict=True)]
     kernel, dilation, pad, stride = settings
-    return functional.unfold(x, kernel, dilation, pad, stride)[0].T
+    return functional.unfold(x, kernel, dilation, pad, stride).transpose(1, 2)
 
 
-def normalisation(layer: nn.Module, uses: Sequence[Use], wants: frozenset[str]) -> Share:
+def normalisation(layer: nn.Module, uses: Sequence[Use], wants: frozenset[str], members: Members) -> Share:
     """`nn.GroupNorm` and `nn.LayerNorm`: the gradient of a scale is the output gradient times the normalised input."""
     rows: Sums = {}
     for x, g in uses:
@@ -210,10 +230,10 @@ def normalisation(layer: nn.Module, uses: Sequence[Use], wants: frozenset[str]) 
             if name in wants:
                 row = values().sum(positions) if positions else values()
                 rows[name] = rows[name] + row if name in rows else row
-    return _rows(rows)
+    return _rows({name: members.add(row) for name, row in rows.items()})
 
 
-def embedding(layer: nn.Module, uses: Sequence[Use], wants: frozenset[str]) -> Share:
+def embedding(layer: nn.Module, uses: Sequence[Use], wants: frozenset[str], members: Members) -> Share:
     """`nn.Embedding`: positions that look up the same entry add to one gradient, others are at right angles."""
     assert isinstance(layer, nn.Embedding)
     index = torch.cat([x.reshape(len(x), -1) for x, _ in uses], dim=1)
@@ -221,11 +241,12 @@ def embedding(layer: nn.Module, uses: Sequence[Use], wants: frozenset[str]) -> S
     if layer.padding_idx is not None:
         g = g * (index != layer.padding_idx)[:, :, None]
     squares = []
-    for own, one in zip(index, g.double(), strict=True):
+    for rows in map(members.rows, range(len(members))):
+        own, one = index[rows].flatten(), g[rows].flatten(0, 1).double()
         squares.append(((one @ one.T) * (own[:, None] == own[None, :])).sum().clamp_(min=0))
 
     def sums(c: Tensor) -> Sums:
-        scaled = (g * c.to(g.dtype)[:, None, None]).flatten(0, 1)
+        scaled = (g * _each(c, g, members)).flatten(0, 1)
         return {"weight": torch.zeros_like(layer.weight).index_add_(0, index.flatten(), scaled)}
 
     return Share(torch.stack(squares), sums)

@@ -3,7 +3,7 @@
     sum_i g_i min(1, C / ||g_i||)        C = bound, g_i = gradient of the loss on example i, over all parameters
 
 A unit (a patient with its records, a record with its augmented versions) counts as one vector: g_i is then the mean
-over the gradients of its examples. To the books that is a layer which was used several times.
+over the gradients of its examples (`units.Members`).
 
 One ordinary forward and backward pass keeps each layer's inputs and output gradients (the "books"); norms and the
 clipped sum come from them, layer by layer (`layer_gradients`; Bu et al. 2023, arXiv:2210.00038, call it bookkeeping).
@@ -29,9 +29,10 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
-from leakline.mechanisms.bookkeeping import Classes, Shares, classes_of, shares_of
+from leakline.mechanisms.bookkeeping import Shares, shares_of
 from leakline.mechanisms.independence import SMALL, Verdict, gap, in_doubt, refuse_coupled, sample
 from leakline.mechanisms.trials import Loss, Trial, gradients, quiet, trying
+from leakline.mechanisms.units import Members
 
 Path = Literal["bookkeeping", "vmap", "one by one"]
 
@@ -66,24 +67,24 @@ def clipped_sum(
     """
     if not bound > 0:
         raise ValueError(f"a clip bound must be positive, not {bound}")
-    classes = () if units is None or not len(x) else classes_of(units)
-    if len(classes) == 1 and classes[0][1].shape[1] == 1 and torch.equal(classes[0][1][:, 0], torch.arange(len(x))):
-        classes, units = (), None
-    clipped = _clipped(model, loss, x, y, bound, path, classes)
+    members = _alone(x) if units is None else Members(units)
+    clipped = _clipped(model, loss, x, y, bound, path, members)
     sound = torch.isfinite(clipped.norms)
     if bool(sound.all()):
         return clipped
     # Scaling cannot tame an infinite gradient, and a sum of NaN would betray the example: it counts as zero.
-    kept = sound if units is None else sound[units]
-    left = (
-        () if units is None or not bool(kept.any()) else classes_of(torch.unique(units[kept], return_inverse=True)[1])
-    )
-    rest = _clipped(model, loss, x[kept], y[kept], bound, clipped.path, left)
+    kept = members.spread(sound)
+    left = torch.unique(members.of[kept.to(members.of.device)], return_inverse=True)[1]
+    rest = _clipped(model, loss, x[kept], y[kept], bound, clipped.path, Members(left))
     return replace(rest, norms=clipped.norms)
 
 
+def _alone(x: Tensor) -> Members:
+    return Members(torch.arange(len(x)))
+
+
 def _clipped(
-    model: nn.Module, loss: Loss, x: Tensor, y: Tensor, bound: float, path: Path | None, classes: Classes
+    model: nn.Module, loss: Loss, x: Tensor, y: Tensor, bound: float, path: Path | None, members: Members
 ) -> Clipped:
     trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
     if len(x) == 0:
@@ -91,13 +92,13 @@ def _clipped(
         return Clipped(zeros, torch.zeros(0, dtype=torch.float64), torch.zeros((), device=x.device), path or "vmap")
     road = path or path_of(model, loss, x, y)
     if road == "bookkeeping":
-        noted = shares_of(model, loss, x, y, classes)
+        noted = shares_of(model, loss, x, y, members)
         if noted is not None:
             shares, value = noted
             norms = _norms(shares)
             return Clipped(_from_books(shares, trained, _factors(norms, bound)), norms, value, road)
         road = _chosen(model, loss, x, y, ("vmap",))  # a branch that was not taken before goes past the books
-    return _rows(model, trained, loss, x, y, bound, road, classes)
+    return _rows(model, trained, loss, x, y, bound, road, members)
 
 
 _ROADS: WeakKeyDictionary[nn.Module, tuple[Any, Path]] = WeakKeyDictionary()
@@ -144,11 +145,11 @@ def _astray(road: Path, trial: Trial, x: Tensor, y: Tensor, tolerance: float) ->
         trial.rewind(0)
         if road == "vmap":
             try:
-                rows = _rows(trial.model, trained, trial.loss, x, y, float("inf"), road)
+                rows = _rows(trial.model, trained, trial.loss, x, y, float("inf"), road, _alone(x))
             except (RuntimeError, NotImplementedError):  # what torch raises where an operation has no vectorised form
                 return no
             return no if gap(alone, [rows.sums]) > tolerance else None
-        noted = shares_of(trial.model, trial.loss, x, y)
+        noted = shares_of(trial.model, trial.loss, x, y, _alone(x))
         if noted is None:
             return no
         for single, gradient in zip(torch.eye(len(x), dtype=torch.float64, device=x.device), alone, strict=True):
@@ -162,7 +163,7 @@ def _keeps_books(trial: Trial, trained: dict[str, nn.Parameter], x: Tensor, y: T
     norms = []
     for rows in (torch.arange(len(x)), torch.arange(len(x)).where(torch.arange(len(x)) % 2 == 0, 0)):
         trial.rewind(0)
-        noted = shares_of(trial.model, trial.loss, x[rows], y[rows])
+        noted = shares_of(trial.model, trial.loss, x[rows], y[rows], _alone(x))
         if noted is None:
             return False
         norms.append(_norms(noted[0])[::2])
@@ -180,7 +181,7 @@ def _norms(shares: Shares) -> Tensor:
 
 @torch.no_grad()
 def _from_books(shares: Shares, trained: dict[str, nn.Parameter], factors: Tensor) -> tuple[Tensor, ...]:
-    """The examples' gradients, weighted and added up."""
+    """The units' gradients, weighted and added up."""
     sums = {id(getattr(layer, name)): g for layer, share in shares for name, g in share.sums(factors).items()}
     return tuple(sums[id(p)] for p in trained.values())
 
@@ -191,7 +192,7 @@ def _factors(norms: Tensor, bound: float) -> Tensor:
 
 def _rows(
     model: nn.Module, trained: dict[str, nn.Parameter], loss: Loss, x: Tensor, y: Tensor, bound: float, path: Path,
-    classes: Classes = (),
+    members: Members,
 ) -> Clipped:  # fmt: skip
     """The clipped sum from per-example gradients that are really formed, a few at a time."""
     weights = {name: p.detach() for name, p in trained.items()}
@@ -215,25 +216,20 @@ def _rows(
         return [g[None] for g in parts], mean.detach()[None]
 
     step = 1 if path == "one by one" else max(1, ROWS // max(1, sum(w.numel() for w in weights.values())))
-    each = torch.arange(len(x))
-    classes = classes or [(each, each[:, None])]
     sums, losses = [torch.zeros_like(w) for w in weights.values()], []
-    norms = torch.zeros(sum(len(members) for members, _ in classes), dtype=torch.float64, device=x.device)
-    for members, belonging in classes:
-        size = belonging.shape[1]
-        for at in range(0, len(members), max(1, step // size)):
-            here = belonging[at : at + max(1, step // size)]
-            found = [
-                (alone if path == "one by one" else together)(x[part], y[part])
-                for part in torch.split(here.flatten(), step)
-            ]
-            with torch.no_grad():
-                formed = (torch.cat(parts) for parts in zip(*(rows for rows, _ in found), strict=True))
-                rows = [r if size == 1 else r.view(-1, size, *r.shape[1:]).mean(1) for r in formed]
-                squares = [torch.linalg.vector_norm(r.flatten(1), dim=1, dtype=torch.float64) ** 2 for r in rows]
-                lengths = norms[members[at : at + len(here)]] = torch.stack(squares).sum(0).sqrt()
-                factors = _factors(lengths, bound)
-                for total, row in zip(sums, rows, strict=True):
-                    total += torch.tensordot(factors.to(row.dtype), row, 1)
-                losses += [values.detach() for _, values in found]
-    return Clipped(tuple(sums), norms, torch.cat(losses).mean(), path)
+    norms = []
+    for first, last in members.blocks(step):
+        here = members.rows(first, last)
+        block = Members(members.of[here] - first)
+        parts = zip(torch.split(x[here], step), torch.split(y[here], step), strict=True)
+        found = [(alone if path == "one by one" else together)(*part) for part in parts]
+        with torch.no_grad():
+            formed = (torch.cat(rows) for rows in zip(*(rows for rows, _ in found), strict=True))
+            rows = [block.mean(r) for r in formed]
+            squares = [torch.linalg.vector_norm(r.flatten(1), dim=1, dtype=torch.float64) ** 2 for r in rows]
+            norms.append(torch.stack(squares).sum(0).sqrt())
+            factors = _factors(norms[-1], bound)
+            for total, row in zip(sums, rows, strict=True):
+                total += torch.tensordot(factors.to(row.dtype), row, 1)
+            losses += [values.detach() for _, values in found]
+    return Clipped(tuple(sums), torch.cat(norms), torch.cat(losses).mean(), path)
