@@ -42,6 +42,7 @@ class Federation(Settings):
     than the plan's, by name. ``model``: an entry of the menu, or a function or class of your own that builds a network
     (it is given what it takes of shape, classes and kind).
     ``warm_start``: how the server trains the initial model on its validation data, where the strategy asks for one.
+    ``initial_seed``: the seed of the initial model where it is not ``seed``: another history from the same start.
     Who takes part, who judges and how it is computed are three values of their own: `Cohort`, `Judging`, `Engine`.
     """
 
@@ -58,6 +59,7 @@ class Federation(Settings):
     engine: Engine = Engine()
     batches: tuple[tuple[str, int], ...] = setting((), quiet=True)
     warm_start: Plan = Plan(epochs=20, optimiser="adam", learning_rate=1e-3)
+    initial_seed: int | None = field(default=None, metadata={"quiet": True})
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "batches", tuple(sorted(dict(self.batches).items())))
@@ -119,10 +121,15 @@ class Federation(Settings):
         unseen = self.cohort.secure_aggregation == "assumed"
         return unseen or bool(self.stack.using("admit")) or self.strategy.combine.robust
 
+    @property
+    def starts_from(self) -> int:
+        """The seed of the initial model: of its random weights, and of its training where the strategy asks for one."""
+        return self.seed if self.initial_seed is None else self.initial_seed
+
     def bench(self) -> Bench:
-        """A fresh model from this federation's seed, on its device."""
+        """A fresh model as this federation starts from, on its device."""
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(Stream(self.seed, -1, "server", "initial").integer())
+            torch.manual_seed(Stream(self.starts_from, -1, "server", "initial").integer())
             model = self.network()
         return Bench(model, self.objective.loss, self.engine.device, self.task.shape)
 
@@ -281,7 +288,7 @@ def initial_weights(federation: Federation) -> Weights:
     weights = bench.initial
     if federation.strategy.warm_start:
         assert federation.task.validation is not None  # checked when the federation was made
-        stream = Stream(federation.seed, -1, "server", "warm-start")
+        stream = Stream(federation.starts_from, -1, "server", "warm-start")
         weights = (
             weights + train(bench, Job(weights, federation.task.validation, stream, 0), federation.warm_start).change
         )

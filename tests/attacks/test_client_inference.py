@@ -20,10 +20,11 @@ from leakline.bench.training import Plan
 from leakline.data.base import Client, Data, Task
 from leakline.defences import GlobalDP, MetricPrivacy
 from leakline.errors import StudyError
-from leakline.federation import Federation
+from leakline.federation import Federation, initial_weights
 from leakline.messages import Update
 from leakline.readings import Reading
 from leakline.strategies import Combine, Strategy, fedavg, fedmedian, fedopt, fedprox
+from leakline.study.describe import description, key_of
 from leakline.study.lab import Lab, examine
 from leakline.study.store import Store
 from leakline.study.train import train_run
@@ -116,6 +117,17 @@ def test_records_are_calibrated_one_by_one_against_other_worlds(tmp_path: Path) 
     assert value(readings, "auc (calibrated, population)").n == 20
 
 
+def test_calibrated_scores_that_know_nothing_do_not_lean_towards_yes() -> None:
+    """Mean AUC of 60 nulls, records alike within a world: one has sd 0.14; 4 sd of the mean fail 3 in 1e5."""
+    rng, areas = np.random.default_rng(3), []
+    for _ in range(60):
+        table = rng.normal(size=(48, 1, 30)) + rng.normal(size=(48, 1, 1))
+        scores = Scores(table, np.arange(48) % 2 == 0, np.arange(48) // 2)
+        found = np.array([scores.of_world(number, np.arange(30)).ratio() for number in range(48)])
+        areas.append((found[scores.present][:, None] > found[~scores.present]).mean())
+    assert np.mean(areas) < 0.5 + 4 * 0.14 / math.sqrt(60)
+
+
 def test_a_world_is_compared_with_all_pairs_but_its_own(tmp_path: Path) -> None:
     lab = lab_of(federation(), tmp_path)
     worlds = list(pairs(lab, "c2", 3, "removed", 1))
@@ -201,6 +213,55 @@ def test_means_stay_planned_for_as_many_clients_when_the_target_is_not_there() -
     assert len(fewer.task.clients) == len(whole.task.clients) - 1
     assert fewer.expected() == whole.expected() == len(whole.task.clients)
     assert without(fewer, "c0", "removed").expected() == whole.expected()
+
+
+@pytest.mark.parametrize("strategy", [fedavg(), fedopt()], ids=["random", "warm-start"])
+@pytest.mark.parametrize("rounds", [1, 2], ids=["replayed", "trained"])
+def test_worlds_start_from_the_published_model_and_shuffle_anew(
+    strategy: Strategy, rounds: int, tmp_path: Path
+) -> None:
+    """In every world the attacked federation's own start; the same client, the same start, another update of it."""
+    lab = lab_of(federation(strategy=strategy, rounds=rounds), tmp_path)
+    start = initial_weights(lab.federation)
+    found = list(pairs(lab, "c2", 3, "removed", rounds))
+    for world in found:
+        assert torch.equal(world.published[0].vector, start.vector)
+        assert torch.equal(initial_weights(world.federation).vector, start.vector)
+    ends = [world.published[-1].vector for world in found]
+    assert all(not torch.equal(a, b) for i, a in enumerate(ends) for b in ends[:i])
+    same = replace(lab.federation, plan=replace(lab.federation.plan, batch=0))  # one batch: no order to differ in
+    whole = list(pairs(replace(lab, federation=same), "c2", 2, "removed", rounds))
+    assert torch.allclose(whole[0].published[-1].vector, whole[2].published[-1].vector, atol=1e-5)
+
+
+def test_each_pair_may_start_from_a_model_of_its_own(tmp_path: Path) -> None:
+    lab = lab_of(federation(), tmp_path)
+    found = list(pairs(lab, "c2", 3, "removed", 1, "each"))
+    starts = [world.published[0].vector for world in found]
+    assert torch.equal(starts[0], starts[1])  # within a pair the target alone differs
+    assert not torch.equal(starts[0], starts[2])
+    assert not torch.equal(starts[2], starts[4])
+    for pair, world in enumerate(found[::2]):
+        assert torch.equal(world.published[0].vector, initial_weights(federation(seed=1000 * pair)).vector)
+
+
+def test_the_seed_of_the_start_counts_for_the_hash_only_where_it_is_set() -> None:
+    """Runs from before it existed, and the worlds of ``initial = "each"``, keep their keys."""
+    plain = federation(seed=3)
+    told = description(plain)
+    assert "initial_seed" not in told["federation"]
+    moved = description(replace(plain, initial_seed=4))
+    assert moved["federation"].pop("initial_seed") == 4
+    assert moved == told
+    keys = {key_of(description(replace(plain, initial_seed=seed))) for seed in (None, 4, 5)}
+    assert len(keys) == 3
+
+
+def test_the_first_pair_with_the_target_is_the_attacked_federation_itself(tmp_path: Path) -> None:
+    lab = lab_of(federation(rounds=2), tmp_path)
+    first = next(pairs(lab, "c2", 2, "removed", 2))
+    assert first.federation == lab.federation
+    assert torch.equal(first.published[-1].vector, lab.final_weights().vector)
 
 
 @pytest.mark.parametrize("absent", ["removed", "replaced"])

@@ -1,5 +1,8 @@
 """Paired worlds: the same federation with and without one client, everything else matched.
 
+A federation publishes its initial model before anybody trains, so whoever makes worlds to compare with starts them
+from that one; shuffles, samples and seeded noise are each pair's own.
+
 A client's update of the first round depends on the initial model, its own data and its own random stream, and on
 nobody else. So one undefended federation, trained once and kept in the store, yields the published model of *every*
 world that differs only in who takes part, in the server's strategy or in a defence that acts at the server: its
@@ -22,6 +25,7 @@ from leakline.strategies import Strategy
 from leakline.weights import Weights
 
 Absent = Literal["removed", "replaced"]
+Initial = Literal["published", "each"]
 STRIDE = 1000
 """Between the seeds of worlds, so that cells with neighbouring seeds share none."""
 
@@ -36,11 +40,16 @@ class World:
     pair: int
 
 
-def pairs(lab: Lab, target: str, worlds: int, absent: Absent, rounds: int) -> Iterator[World]:
-    """The worlds of seed 0, 1, ...: each with the target, then without."""
+def pairs(
+    lab: Lab, target: str, worlds: int, absent: Absent, rounds: int, initial: Initial = "published"
+) -> Iterator[World]:
+    """The worlds of seed 0, 1, ...: each with the target, then without.
+
+    ``initial``: all start from the model that the lab's federation published ("published"), or each pair from a model
+    of its own seed ("each").
+    """
     for pair in range(worlds):
-        seed = lab.federation.seed + STRIDE * pair
-        inside = replace(lab.federation, seed=seed, rounds=rounds)
+        inside = replace(_history(lab.federation, pair, initial), rounds=rounds)
         outside = without(inside, target, absent)
         if replayable(inside):
             start, updates = _first_updates(lab, inside, target)
@@ -49,6 +58,14 @@ def pairs(lab: Lab, target: str, worlds: int, absent: Absent, rounds: int) -> It
         else:
             for world, present in ((inside, True), (outside, False)):
                 yield World(world, _published(lab, world), present, pair)
+
+
+def _history(federation: Federation, pair: int, initial: Initial) -> Federation:
+    """The same federation by other shuffles, samples and seeded noise; the first pair has the federation's own."""
+    if pair == 0:
+        return federation
+    start = federation.starts_from if initial == "published" else None
+    return replace(federation, seed=federation.seed + STRIDE * pair, initial_seed=start)
 
 
 def _published(lab: Lab, world: Federation) -> tuple[Weights, ...]:

@@ -73,7 +73,7 @@ def belief_of(federation: Federation, grey: bool) -> Belief | None:
 
 def other_weights(federation: Federation) -> Weights:
     """A model that was never sent: the initial one of another seed."""
-    return initial_weights(replace(federation, seed=federation.seed + 7919))
+    return initial_weights(replace(federation, seed=federation.seed + 7919, initial_seed=None))
 
 
 def truth(federation: Federation, client: str, index: int, prior: Tensor, seed: int, embedding: str = "") -> Secret:
