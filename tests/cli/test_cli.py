@@ -136,8 +136,8 @@ def test_lists_fit_eighty_columns_and_an_entry_says_all_that_it_takes(leakline, 
 
 def test_choices_and_needs_stand_in_a_list(leakline):
     _, text, _ = leakline("list", "defences")
-    assert "noise_multiplier (needed)" in text
-    assert "at (aggregate | model)" in text
+    assert "clip (needed)" in text
+    assert "at (aggregate | model)" in " ".join(text.split())
     _, whole, _ = leakline("list", "defences", "global-dp")
     assert 'at: "aggregate", "model"; by default "aggregate"' in whole
     assert "leakline list attacks" in leakline("list")[1]

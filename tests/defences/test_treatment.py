@@ -64,7 +64,8 @@ def test_every_defence_of_the_menu_says_what_it_does():
         "gaussian-release": {"noise_multiplier": 1.0, "clip": 1.0},
         "dp2-rmsprop": {"interval": 1, "rate": 0.01},
     }
-    for name, kind in MENU.items():
+    # Whom distributed-dp's sampling takes nobody knows: it says so, and attacks that would have to know refuse it.
+    for name, kind in ((name, kind) for name, kind in MENU.items() if name != "distributed-dp"):
         noised = settings.get(name, {"noise_multiplier": 1.0, "clip": 1.0})
         defence = kind(**(noised if set(noised) <= set(kind.__dataclass_fields__) else {}))
         assert not defence.treatment.unknown, name

@@ -73,7 +73,9 @@ def test_of_every_model_what_should_move_moves_and_nothing_else(name):
     write(bench.model, first.result)
     assert all(torch.equal(v, before[n]) for n, v in constants(bench.model))
     assert not any("running" in e.name for e in fed.wire.entries)
-    assert fed.wire.size < sum(p.numel() for p in plain.parameters())
+    layers = [m for m in plain.modules() if isinstance(m, nn.Linear | nn.Conv2d | nn.Conv1d)]
+    # Where the last layer is the only one, it is all there is to train.
+    assert (fed.wire.size < sum(p.numel() for p in plain.parameters())) == (len(layers) > 1)
 
 
 def test_paper_000_has_the_published_size():

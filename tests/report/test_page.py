@@ -278,7 +278,7 @@ def test_charts_of_a_store(made):
     assert promise.bin == (places["none"], "no guarantee")
     assert places["global-dp"] < places["none"]
     drawn = {name: len(figures(read(made), name)) for name in CHARTS}
-    assert drawn == {"clients": 0, "curves": 1, "promises": 1, "roc": 2, "tradeoff": 1}
+    assert drawn == {"clients": 0, "curves": 1, "exposure": 0, "promises": 1, "roc": 2, "tradeoff": 1}
 
 
 def contrast(a, b):

@@ -54,7 +54,7 @@ def line(text: str, of: str) -> int:
 # what to replace, by what, the key that must be named, what must be said; the line is where the new text stands
 MISTAKES = {
     "typo at the top": ("noise =", "noize =", "noize", 'did you mean "noise"'),
-    "a key like no other": ("noise =", "xyzzy =", "xyzzy", "known: attacks, data, "),
+    "a key like no other": ("noise =", "xyzzy =", "xyzzy", "known: attack_minutes, attacks, data, "),
     "typo in data": ("clients = 4", "cleints = 4", "data.cleints", 'did you mean "clients"'),
     "typo in a data set's own key": ("limit = 100", "limt = 100", "data.limt", 'did you mean "limit"'),
     "typo in training": ("rounds = 3", "roundz = 3", "training.roundz", 'did you mean "rounds"'),
