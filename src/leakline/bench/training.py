@@ -147,7 +147,7 @@ def _takes(model: nn.Module, shape: Sequence[int], layout: torch.memory_format =
 
 MOST_POSITIONS = 4096
 """Up to so many positions (examples of a batch times pixels) a step of a convolutional network is faster with all
-clients in one pass. Vectorised over clients a convolution becomes a grouped one, and beyond this that costs up to 3.6
+clients in one pass. Vectorised over clients a convolution becomes a grouped one, and beyond this that costs up to 2.4
 times as much as client by client: measured in benchmarks/together.py. Part of the arithmetic, so not a setting."""
 
 
