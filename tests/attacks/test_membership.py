@@ -19,7 +19,7 @@ from leakline.bench.training import Plan
 from leakline.data.base import Client, Data
 from leakline.defences import FedPer, GaussianRelease
 from leakline.errors import StudyError
-from leakline.federation import federate, keep_all
+from leakline.federation import federate, initial_weights, keep_all
 from leakline.leakage.likelihood import confidence, difference, lira_offline, lira_online, logit, rmia
 from leakline.privacy import Seat
 from leakline.settings import Cohort
@@ -145,7 +145,8 @@ def test_coins_decide_for_each_patient_and_nobody_is_cut_in_two(tmp_path):
     assert asked.known
     assert asked.patients == 3 * (4 + 12)
     coins = np.random.default_rng(0).random((6, asked.patients)) < 0.5
-    for row, world in zip(coins, asked.worlds(fed, coins, 1), strict=True):
+    for row, world in zip(coins, asked.worlds(fed, coins, 1, "published"), strict=True):
+        assert torch.equal(initial_weights(world).vector, initial_weights(fed).vector)  # it was published
         for client, name in zip(world.task.clients, asked.owners, strict=True):
             mine = asked.owner == name
             held = {bytes(x.numpy()) for x in client.train.x}
@@ -153,6 +154,8 @@ def test_coins_decide_for_each_patient_and_nobody_is_cut_in_two(tmp_path):
                 assert (bytes(record.numpy()) in held) == there
             # One patient and whoever was not asked about always take part.
             assert len(client.train) >= 3
+    each = asked.worlds(fed, coins, 1, "each")
+    assert len({bytes(initial_weights(world).vector.numpy()) for world in (fed, *each)}) == 7
     found = examine(RecordMembership(72, 8), lab)
     assert value(found, "patients-right per patient").about["patients"] == 48
     assert value(found, "patients-right per patient").about["known"] == 1

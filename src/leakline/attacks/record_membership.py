@@ -14,6 +14,7 @@ from leakline.attacks.patients import People, patient_results
 from leakline.attacks.shadow_worlds import Asked, units_of
 from leakline.attacks.tables import Look, history, looked_at
 from leakline.attacks.verdicts import leaks
+from leakline.attacks.worlds import Initial
 from leakline.errors import StudyError
 from leakline.federation import Federation, keep_none
 from leakline.leakage.exposure import fewest_worlds
@@ -85,7 +86,8 @@ class RecordMembership(Attack):
     equally many of each client, patients whole. ``shadows`` federations like the one attacked (clients, defences,
     rounds, work) are trained with other seeds, side by side, and what every seat sees of them is kept: attacks of the
     same ``records``, ``shadows`` and ``looks`` share them. In each a fair coin decides for each patient whether its
-    records take part.
+    records take part. They start from the model that the federation attacked published before its first round
+    (``initial = "published"``), or each from a model of its own seed ("each").
     That makes the attacker strong: it knows all other data. Where layers stay at the clients it puts layers of its own
     in their place, learnt from what else the client holds.
 
@@ -104,6 +106,7 @@ class RecordMembership(Attack):
     looks: int = 8
     scores: tuple[Score, ...] = ("learnt", "difference", "lira-online", "lira-offline", "rmia", "loss", "fedmia")
     risk: float = 0.9
+    initial: Initial = "published"
 
     @property
     def seat(self) -> Seat:  # type: ignore[override]
@@ -203,7 +206,7 @@ class RecordMembership(Attack):
             asked.owners, asked.records, looked_at(rounds, self.looks),
             beside=asked.always if federation.private else (),
         )  # fmt: skip
-        tables = lab.watched(asked.worlds(federation, coins, rounds), look)
+        tables = lab.watched(asked.worlds(federation, coins, rounds, self.initial), look)
         one = Look(look.owners, look.records, look.rounds, REFERENCES, look.beside)
         past = [(index, lab.kept(index)) for index in (look.rounds if self.on != "model" else ())]
         if any(kept is None for _, kept in past):

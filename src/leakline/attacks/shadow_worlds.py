@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from leakline.attacks.worlds import STRIDE
+from leakline.attacks.worlds import STRIDE, Initial
 from leakline.data.base import Client, Data
 from leakline.federation import Federation
 
@@ -65,8 +65,12 @@ class Asked:
             all(r.groups is not None for r in records),
         )  # fmt: skip
 
-    def worlds(self, federation: Federation, coins: np.ndarray, rounds: int) -> list[Federation]:
-        """A federation for each row of coins, one per patient: like the one given, but of other seeds, unjudged."""
+    def worlds(self, federation: Federation, coins: np.ndarray, rounds: int, initial: Initial) -> list[Federation]:
+        """A federation for each row of coins, one per patient: like the one given, but of other seeds, unjudged.
+
+        ``initial``: from the model that the federation published, or each from one of its own seed.
+        """
+        start = federation.starts_from if initial == "published" else None
         ends = np.cumsum([len(data) for data in self.records])
         found = []
         for number, row in enumerate(coins):
@@ -78,7 +82,9 @@ class Asked:
             task = replace(federation.task, clients=clients, test=None)
             seed = federation.seed + STRIDE * (number + 1)
             judged = "auto" if federation.private else "server"
-            found.append(federation.but(task=task, rounds=rounds, seed=seed, evaluate=judged, patience=0))
+            found.append(
+                federation.but(task=task, rounds=rounds, seed=seed, initial_seed=start, evaluate=judged, patience=0)
+            )
         return found
 
 
