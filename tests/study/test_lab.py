@@ -24,7 +24,7 @@ from leakline.defences import GlobalDP, Intermediaries
 from leakline.errors import ClientLost, LeaklineError
 from leakline.readings import Reading
 from leakline.strategies import MENU
-from leakline.study.cells import Study, grid
+from leakline.study.cells import Cell, Study, grid
 from leakline.study.lab import Lab
 from leakline.study.run import run_study
 from leakline.study.spec import load, parse
@@ -114,6 +114,18 @@ def test_only_runs_the_cells_asked_for_and_keeps_what_was_there(tmp_path):
         ("none", 1),
     ]
     assert [o.trained for o in run_study(study(), tmp_path, workers=1)] == [False, False, True, False]
+
+
+def test_only_takes_names_with_commas_of_their_own():
+    names = ["plain", "one, two", "one", "one, two, three"]
+    cells = tuple(Cell({"scenario": name, "seed": 0}, list) for name in names)
+    chosen = {
+        "scenario=one, two": ["one, two"],
+        "scenario=one, two, three,plain": ["plain", "one, two, three"],
+        "scenario=plain,one": ["plain", "one"],
+    }
+    for wanted, expected in chosen.items():
+        assert [c.labels["scenario"] for c in Study("s", cells).only([wanted]).cells] == expected
 
 
 @pytest.mark.parametrize(

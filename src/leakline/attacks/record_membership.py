@@ -103,7 +103,7 @@ class RecordMembership(Attack):
     records: int = 400
     shadows: int = NEEDED
     on: On = "model"
-    looks: int = 8
+    looks: int = 16
     scores: tuple[Score, ...] = ("learnt", "difference", "lira-online", "lira-offline", "rmia", "loss", "fedmia")
     risk: float = 0.9
     initial: Initial = "published"

@@ -98,7 +98,7 @@ class Study:
             known = sorted({name for c in self.cells for name in c.labels})
             if not equals or not there:
                 raise StudyError(f"--only {wish}: no such label", self.name, f"LABEL=VALUE, with LABEL in {known}")
-            chosen = values.split(",")
+            chosen = _listed(values, there)
             if unknown := [v for v in chosen if v not in there]:
                 raise StudyError(f"--only {wish}: no cell has {label} = {unknown[0]}", self.name, f"one of {there}")
             cells = tuple(c for c in cells if str(c.labels.get(label)) in chosen)
@@ -127,6 +127,16 @@ class Study:
         ]
         body = "".join(f"<tr><th>{html.escape(k)}</th><td>{html.escape(v)}</td></tr>" for k, v in rows)
         return f"<table><caption>{html.escape(self.title or self.name)}</caption>{body}</table>"
+
+
+def _listed(values: str, known: Sequence[str]) -> list[str]:
+    """Values in one text with commas between; those that are known may have commas of their own."""
+    found: list[str] = []
+    while values:
+        longest = max((k for k in known if f"{values},".startswith(f"{k},")), key=len, default=values.partition(",")[0])
+        found.append(longest)
+        values = values[len(longest) + 1 :]
+    return found or [""]
 
 
 def grid(base: Federation, **axes: Mapping[str, Any] | Sequence[Any]) -> tuple[Cell, ...]:
