@@ -14,10 +14,12 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import t as student
 
 from leakline.errors import LeaklineError
 from leakline.report.papers import papers
 from leakline.report.tables.menu import TABLES, every_table
+from leakline.report.tables.paired import paired_against
 from leakline.results import Estimate, read
 from leakline.results.table import FORMS, Table, render
 from leakline.study.spec import built_in
@@ -199,7 +201,8 @@ def test_every_table_of_a_store_in_every_form(made, name, form):
     table = every_table()[name](read(made))
     assert render(table, form)
     rows = {
-        "attacks": 6, "cards": 2, "clients": 0, "measures": 3, "missing": 0, "patients": 0, "runs": 4, "utility": 1,
+        "attacks": 6, "cards": 2, "clients": 0, "measures": 3, "missing": 0, "paired": 1, "patients": 0, "runs": 4,
+        "utility": 1,
     }  # fmt: skip
     assert len(table.rows) == rows[name]
 
@@ -212,6 +215,22 @@ def test_a_papers_table_of_another_study_is_a_table_or_a_clear_answer(made, name
     except LeaklineError as answer:
         shown = answer.what
     assert shown
+
+
+def test_differences_are_paired_by_seed(made):
+    results = read(made)
+    last = results.frame.query("measure == 'accuracy' and round == 1")
+    found = last.pivot(columns="defence", index="seed", values="value")
+    names = [s.defence for s in results.settings if not s.undefended]
+    apart = found[names[0]] - found["none"]
+    (row,) = TABLES["paired"](results).rows
+    for cell, sign in ((row[-2], 1), (paired_against(results, f"defence={names[0]}").rows[0][-2], -1)):
+        assert cell.mean == pytest.approx(sign * apart.mean())
+        assert cell.sd == pytest.approx(apart.std())
+        width = 2 * student.ppf(0.975, len(apart) - 1) * apart.std() / len(apart) ** 0.5
+        assert cell.high - cell.low == pytest.approx(width)
+    with pytest.raises(LeaklineError, match="one of"):
+        paired_against(results, "defence=nothing")
 
 
 def test_utility_table_is_the_mean_of_the_last_round(made):

@@ -20,6 +20,9 @@ def export(
     form: Annotated[
         str, typer.Option("--format", help="csv, latex, markdown, text or parquet; of a figure, svg or png.")
     ] = "markdown",
+    against: Annotated[
+        str, typer.Option(help='Of table paired: compare with the cells of this label, such as "defence=dp-sgd".')
+    ] = "",
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="A file (or, for figures, a folder) instead of the terminal.")
     ] = None,
@@ -32,6 +35,7 @@ def export(
             out.print(str(path))
         return
     from leakline.report.tables.menu import every_table, render, save_all
+    from leakline.report.tables.paired import paired_against
 
     tables = every_table()
     if table not in ("all", *tables):
@@ -41,7 +45,10 @@ def export(
         for path in save_all(results, form, output or Path(".")):
             out.print(str(path))
         return
-    rendered = render(tables[table](results), form)
+    if against and table != "paired":
+        raise LeaklineError("--against belongs to --table paired", fix="add it, or leave --against out")
+    made = paired_against(results, against) if against else tables[table](results)
+    rendered = render(made, form)
     if isinstance(rendered, bytes) and output is None:
         raise LeaklineError(f"{form} is not text", fix="give a file: -o table.parquet")
     if output is None:

@@ -10,6 +10,7 @@ from leakline.errors import LeaklineError
 from leakline.report.page.words import VERDICTS, verdict_of
 from leakline.report.papers import papers, tables_of
 from leakline.report.tables.clients import clients
+from leakline.report.tables.paired import paired
 from leakline.report.tables.patients import exposed
 from leakline.results import Results, Setting
 from leakline.results.settings import groups_of, pooled, utility_of
@@ -132,6 +133,7 @@ TABLES: dict[str, Callable[[Results], Table]] = {
     "clients": clients,
     "measures": measures,
     "missing": missing,
+    "paired": paired,
     "patients": exposed,
     "runs": runs,
     "utility": utility,
