@@ -55,6 +55,21 @@ def test_run_check_report_and_export(leakline, toml, tmp_path):
     assert "fedavg" in out
 
 
+def test_parts_and_cells_at_once_from_the_command_line(leakline, toml):
+    for words in (["--part", "3/2"], ["--part", "two"], ["--part", "1/2", "--fail-if", "accuracy < 0.1"]):
+        code, _, err = leakline("run", str(toml), *words)
+        assert code == 2
+        assert len(err.strip().splitlines()) == 3
+        assert "part" in err
+    code, out, _ = leakline("run", str(toml), "--part", "2/2", "--workers", "1")
+    assert code == 0
+    assert "part 2 of 2: 1 of 1 cells done; after all parts: leakline report runs/tiny" in out
+    code, out, _ = leakline("run", str(toml), "--part", "3/3", "--workers", "1")
+    assert (code, "part 3 of 3: 0 of 0 cells done" in out) == (0, True)
+    code, out, _ = leakline("run", str(toml), "--cells", "2")
+    assert (code, "2 of 2 cells done; report" in out) == (0, True)
+
+
 def test_check_as_json(leakline, toml):
     code, out, _ = leakline("check", str(toml), "--json")
     found = json.loads(out)

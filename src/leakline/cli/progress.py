@@ -49,9 +49,9 @@ class Progress:
         """A round of a cell is done elsewhere (on Flower), where nobody counts the work."""
         self._show(f"cell {self.done + 1} of {self.cells}, {cell}, round {done} of {rounds}", None)
 
-    def cell(self, name: str, how: str) -> None:
-        """A cell is done: trained, failed or already there."""
-        self.done += 1
+    def cell(self, name: str, how: str, cells: int) -> None:
+        """A cell of so many is done: trained, failed or already there."""
+        self.done, self.cells = self.done + 1, cells
         self._show(f"cell {self.done} of {self.cells}, {name}: {how}", None, now=self.done == self.cells)
 
     def _show(self, line: str, share: float | None, now: bool = False) -> None:

@@ -11,6 +11,7 @@ from leakline.cli import flower, gate
 from leakline.cli.console import OnlyOption, PresetOption, SetOption, StudyArgument, err, out, print_card
 from leakline.cli.loading import TrustOption, load_study, read_store
 from leakline.cli.progress import Progress
+from leakline.errors import StudyError
 
 
 def run(
@@ -22,6 +23,10 @@ def run(
     workers: Annotated[
         int, typer.Option(min=0, help="Worker processes; 0 takes one per core. Results do not depend on it.")
     ] = 0,
+    cells: Annotated[
+        int, typer.Option(min=1, help="Cells at a time, each in a process of its own with its share of the cores.")
+    ] = 1,
+    part: Annotated[str, typer.Option(help="NUMBER/PARTS, such as 3/16: these cells only, for array jobs.")] = "",
     trust: TrustOption = False,
     fail_if: gate.FailIf = [],  # noqa: B006
     on: flower.OnOption = "local",
@@ -35,28 +40,33 @@ def run(
     from leakline.study.at_work import declared
     from leakline.study.carded import card_of
     from leakline.study.lab import attack_key
+    from leakline.study.parts import Part
     from leakline.study.run import run_study
 
     loaded = load_study(study, preset, sets, trust).only(only)
     gate.check_conditions(fail_if, loaded.every_attack)
     flower.check_place(on)
+    share = Part.read(part)
+    if part and fail_if:
+        raise StudyError("a part knows its own cells only", "--fail-if", "give it to the last run, of all parts")
     root = out_dir if out_dir is not None else Path("runs") / loaded.name
     for note in loaded.notes:
         out.print(f"note: {note}")
     shown: set[str] = set()
     measures = declared(a for cell in loaded.cells for a in loaded.attacks_on(cell).values()).values()
-    failures, broken = 0, False
+    done, failures, broken = 0, 0, False
     with Progress(len(loaded.cells)) as progress:
         link = (superlink, certificate, insecure)
         left, opens = flower.train(on, loaded, (preset, sets, only), root, link, deadline, progress.round)
         for note in left.notes[len(loaded.notes) :]:
             out.print(f"note: {note}")
-        outcomes = run_study(left, root, workers=workers, watch=progress.standing, opens=opens, deadline=deadline)
-        for outcome in outcomes:
-            progress.cell(
-                outcome.cell.name,
-                "failed" if outcome.error else "trained" if outcome.trained else "already there",
-            )
+        for outcome in run_study(
+            left, root, workers=workers, at_once=cells, part=share,
+            watch=progress.standing, opens=opens, deadline=deadline,
+        ):  # fmt: skip
+            how = "failed" if outcome.error else "trained" if outcome.trained else "already there"
+            progress.cell(outcome.cell.name, how, outcome.of)
+            done += not outcome.error
             if outcome.error:
                 failures += 1
                 err.print(f"{outcome.cell.name} failed\n{outcome.error}")
@@ -69,12 +79,16 @@ def run(
                     card = card_of(outcome.run, outcome.cell.name, measures, listed)
                     broken |= bool(card.broken)
                     print_card(card)
-    results = read_store(root)
-    page = build_report(results)
-    out.print(f"\n{len(loaded.cells) - failures} of {len(loaded.cells)} cells done; report: {page}")
+    if part:  # the others may be at work; whoever comes last reports
+        out.print(f"\n{share}: {done} of {done + failures} cells done; after all parts: leakline report {root}")
+    else:
+        results = read_store(root)
+        page = build_report(results)
+        out.print(f"\n{done} of {done + failures} cells done; report: {page}")
     if broken:
         err.print("a measured bound exceeds its promise: see the card")
         raise typer.Exit(3)
-    gate.gate(results, fail_if)
+    if not part:
+        gate.gate(results, fail_if)
     if failures:
         raise typer.Exit(1)

@@ -106,12 +106,12 @@ class Study:
             raise StudyError("--only leaves no cell", self.name, "ask for values that occur together")
         return replace(self, cells=cells, narrowed=len(cells) < len(self.cells) or self.narrowed)
 
-    def run(self, out: str | Path = "", workers: int = 0) -> Path:
-        """Train what is missing, attack, report; returns the run directory (default: runs/NAME)."""
+    def run(self, out: str | Path = "", workers: int = 0, at_once: int = 1) -> Path:
+        """Train what is missing, attack, ``at_once`` cells at a time; returns the directory (default: runs/NAME)."""
         from leakline.study.run import run_study
 
         root = Path(out) if out else Path("runs") / self.name
-        failed = [outcome.error for outcome in run_study(self, root, workers=workers) if outcome.error]
+        failed = [outcome.error for outcome in run_study(self, root, workers=workers, at_once=at_once) if outcome.error]
         if failed:
             raise StudyError(f"{len(failed)} of {len(self.cells)} cells failed", root.name, failed[0])
         return root

@@ -11,15 +11,17 @@ what such units took so far in the same place (network, data, plan, defences); w
 
 Of searches and meetings nothing is known before the first: how soon a search ends depends on what it finds. Until then
 the time left is the least that it can be. Whatever was there already costs nothing and teaches nothing.
+
+Where several cells are worked on at once, each has a pace of its own, wherever that is; what it tells is added up here.
 """
 
 from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Callable, Mapping
+from dataclasses import astuple, dataclass, field
+from typing import Any, Literal
 
 What = Literal["train", "worlds", "search", "meet"]
 
@@ -121,11 +123,15 @@ class Pace:
 
     def __init__(self, tell: Callable[[Standing], None], clock: Callable[[], float] = time.monotonic) -> None:
         self.tell, self.clock = tell, clock
+        self.at_once = 1
+        """How many cells are worked on at once."""
         self.prices = Prices()
         self.left: dict[tuple[str, Kind], float] = defaultdict(float)
         """Units that are left, by cell and kind."""
         self.path: list[str] = []
         self._start = self._mark = clock()
+        self._heard: dict[str, Prices] = {}
+        """By cell: what whoever works on it has said so far that units took."""
 
     def plan(self, cell: str, kind: Kind, units: float) -> None:
         """Count work that a cell will ask for."""
@@ -161,11 +167,46 @@ class Pace:
         """A cell asks for nothing more: it is done, or it failed."""
         for key in [key for key in self.left if key[0] == cell]:
             del self.left[key]
+        self.forget(cell)
+
+    def of_cell(self, cell: str) -> dict[str, Any]:
+        """One cell's work as plain values: what is left of it, and what units took (that of all cells)."""
+        left = [[*astuple(kind), units] for (whose, kind), units in self.left.items() if whose == cell]
+        return {
+            "left": left,
+            "took": [
+                [*astuple(kind), self.prices.seconds[kind], units] for kind, units in self.prices.units.items() if units
+            ],
+        }
+
+    def expect(self, cell: str, work: Mapping[str, Any]) -> None:
+        """Take over one cell's work, as somebody else counted it."""
+        self.left |= {(cell, Kind(what, where, attack)): units for what, where, attack, units in work["left"]}
+
+    def hear(self, cell: str, work: Mapping[str, Any], *path: str) -> None:
+        """What another process says of the cell that it works on: its own pace's `of_cell`, and what it is doing."""
+        before = self._heard.setdefault(cell, Prices())
+        for what, where, attack, seconds, units in work["took"]:
+            kind = Kind(what, where, attack)
+            new = seconds - before.seconds[kind], units - before.units[kind]
+            self.prices.add(kind, *new)
+            before.add(kind, *new)
+        for key in [key for key in self.left if key[0] == cell]:
+            del self.left[key]
+        self.expect(cell, work)
+        self.start(*path)
+
+    def forget(self, cell: str) -> None:
+        """Whoever worked on a cell does so no more; the next one's pace begins anew."""
+        self._heard.pop(cell, None)
 
     @property
     def seconds_left(self) -> float:
-        """What is left at the prices so far, less what has passed since anything was done."""
-        counted = sum(units * self.prices.of(kind) for (_, kind), units in self.left.items())
+        """What is left at the prices so far, shared by those at work, less what has passed since anything was done."""
+        cells: dict[str, float] = defaultdict(float)
+        for (cell, kind), units in self.left.items():
+            cells[cell] += units * self.prices.of(kind)
+        counted = max(sum(cells.values()) / self.at_once, max(cells.values(), default=0.0))
         return max(counted - (self.clock() - self._mark), 0.0)
 
     def standing(self, *detail: str) -> Standing:

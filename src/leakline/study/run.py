@@ -2,36 +2,43 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from leakline.attacks.base import Attack
-from leakline.errors import LeaklineError, StudyError
+from leakline.errors import LeaklineError, StackError, StudyError
 from leakline.federation import Federation
-from leakline.messages import Keep
 from leakline.models import MOST_VALUES, Adapted, Imported, Model, preflight, size_of
-from leakline.runtimes.client import reason_of
+from leakline.runtimes.crew import Crew, Hands, Here
+from leakline.runtimes.forks import FORKABLE
 from leakline.runtimes.local import DEADLINE
+from leakline.runtimes.machine import cores
 from leakline.study.at_work import at_work, declared
 from leakline.study.cells import Cell, Study
-from leakline.study.counted import Counted, Ledger, place_of
+from leakline.study.counted import Ledger
 from leakline.study.describe import THREADS, description, key_of
 from leakline.study.kept_features import kept_in
-from leakline.study.lab import Lab, attack_key, meet
+from leakline.study.lab import attack_key
+from leakline.study.one_cell import Work
 from leakline.study.pace import Pace, Standing
+from leakline.study.parts import Part
 from leakline.study.sharing import look_again
-from leakline.study.store import Busy, Run, Store
-from leakline.study.train import Opens, silent, train_run
+from leakline.study.store import Run, Store
+from leakline.study.train import Opens
 
+WHOLE = Part()
 POLL_SECONDS = 0.5
 """How often to look whether another process has let go of a run."""
+ATTEMPTS = 2
+"""How often a cell is begun whose process dies before it is said to have failed."""
 
 
 @dataclass
@@ -42,6 +49,8 @@ class Outcome:
     run: Run | None
     error: str = ""
     trained: bool = False
+    of: int = 1
+    """How many cells there are, in this part."""
 
 
 def run_study(
@@ -49,6 +58,8 @@ def run_study(
     out: Path,
     *,
     workers: int = 0,
+    at_once: int = 1,
+    part: Part = WHOLE,
     watch: Callable[[Standing], None] | None = None,
     opens: Opens | None = None,
     deadline: float = DEADLINE,
@@ -56,16 +67,24 @@ def run_study(
     """Train what is missing and let every attack meet every cell; yields cell by cell, failures included.
 
     A cell that another process is working on comes last: by then it is there, or this process goes on with it.
+    ``at_once``: how many cells, each in a process of its own, which share the cores. ``part``: these cells only.
     ``watch`` is told, often, what is being done and how long it will still take.
     """
     with kept_in(out):
-        yield from _run_study(study, out, workers, watch, opens, deadline)
+        yield from _run_study(study, out, workers or share_of(at_once), at_once, part, watch, opens, deadline)
+
+
+def share_of(at_once: int) -> int:
+    """How many workers each of so many cells may have; 0, as many as it likes, for one."""
+    return 0 if at_once == 1 else max(1, cores() // at_once)
 
 
 def _run_study(
     study: Study,
     out: Path,
     workers: int,
+    at_once: int,
+    part: Part,
     watch: Callable[[Standing], None] | None,
     opens: Opens | None,
     deadline: float,
@@ -74,46 +93,72 @@ def _run_study(
     store, pace = Store(out), Pace(watch or unwatched)
     ledger = Ledger(pace, store, workers)
     keys = check_parts(study, partial(_count, ledger, study) if watch else None)
+    work = Work(study, keys, store, workers, opens, deadline)
+    numbers = part.cells(keys)
+    for left_out in set(range(len(keys))).difference(numbers):
+        pace.drop(study.cells[left_out].name)
     if watch and opens is None:
         ledger.try_places()
-    places = {cell.name: (f"cell {i} of {len(study.cells)}", cell.name) for i, cell in enumerate(study.cells, 1)}
-    with at_work(store, study, keys) as grid:
-        left = deque(zip(study.cells, keys, strict=True))
-        # Cells that differ in their attacks alone are one run, which keeps what any of them asks for.
-        meeting = {key: [a for c, k in left if k == key for a in study.attacks_on(c).values()] for key in keys}
-        while left:
-            cell, key = _next_free(left, store, pace)
-            try:
-                federation = cell.federation().granted
-                counted = Counted(pace, cell.name, places[cell.name], place_of(federation)) if watch else None
-                if counted is not None:
-                    counted.train()
-                before = store.run(key).end
-                run = train_run(
-                    store,
-                    federation,
-                    workers=workers,
-                    keep=wanted(meeting[key], federation),
-                    delta=study.delta,
-                    title=cell.name,
-                    progress=silent if counted is None else counted.round,
-                    opens=opens,
-                    deadline=deadline,
-                )
-                lab = Lab(federation, store, run, workers, counted=counted)
-                meet(study.attacks_on(cell), lab)
-            except Busy:
-                left.append((cell, key))
-                continue
-            except Exception as error:  # whatever goes wrong in one cell, the others go on
-                told = str(error) if isinstance(error, LeaklineError) else f"this cell failed: {reason_of(error)}"
-                grid.set_error(cell, told)
-                pace.drop(cell.name)
-                yield Outcome(cell, None, told)
-                continue
+    with (
+        at_work(store, study, keys) as grid,
+        contextlib.closing(_hands(work, pace if watch else None, at_once)) as hands,
+    ):
+        pace.at_once = at_once
+        for number, told in _done(work, numbers, hands, pace):
+            cell, error = study.cells[number], str(told.get("error", ""))
             pace.drop(cell.name)
-            grid.set_error(cell, "")
-            yield Outcome(cell, run, trained=before is None or before["status"] != "finished")
+            grid.set_error(cell, error)
+            run = None if error else store.run(keys[number])
+            yield Outcome(cell, run, error, told["how"] == "trained", len(numbers))
+
+
+def _hands(work: Work, pace: Pace | None, at_once: int) -> Hands:
+    """Who does the cells: this process, or several."""
+    if at_once == 1:
+        return Here(lambda number, tells: work.do(number, pace))
+    if not FORKABLE or any(cell.federation().engine.device != "cpu" for cell in work.study.cells):
+        raise StudyError(
+            "several cells at once need Linux, and federations that are trained on the CPU",
+            work.study.name,
+            "leave --cells out",
+        )
+    return Crew(lambda number, tells: work.tell(number, pace, tells), at_once)
+
+
+def _done(work: Work, numbers: Sequence[int], hands: Hands, pace: Pace) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """Give all cells to whoever is free; yields each with how it went, in the order in which they are done."""
+    left, busy, deaths = deque(numbers), set[int](), Counter[int]()
+    waiting = False
+    while left or busy:
+        while hands.free and (number := _next_free(work, left, busy)) is not None:
+            hands.give(number)
+            busy.add(number)
+        if not busy and not waiting:
+            pace.start(f"{len(left)} cells are being worked on by another process: waiting for it")
+        waiting = not busy
+        for heard in hands.hear(POLL_SECONDS):
+            number, told = heard.number, heard.told
+            cell = work.study.cells[number].name
+            if "work" in told:
+                ended = len(numbers) - len(left) - len(busy)
+                path = (f"{ended} of {len(numbers)} cells done", *told.get("path", (cell,)))
+                pace.hear(cell, told["work"], *path)
+            if not heard.ended:
+                continue
+            busy.discard(number)
+            pace.forget(cell)
+            deaths[number] += heard.ended == "died"
+            if heard.ended == "died" and deaths[number] >= ATTEMPTS:
+                yield number, {"how": "failed", "error": _died(cell, told["died"])}
+            elif heard.ended == "died" or told["how"] == "busy":
+                left.append(number)
+            else:
+                yield number, told
+
+
+def _died(cell: str, of: str) -> str:
+    fix = "work on fewer cells at once, or give it more memory; what was finished is kept"
+    return str(StackError(f"its process died {ATTEMPTS} times ({of})", cell, fix))
 
 
 def unwatched(standing: Standing) -> None:
@@ -125,19 +170,20 @@ def _count(ledger: Ledger, study: Study, cell: Cell, key: str, federation: Feder
     ledger.count(cell.name, key, federation, attacks)
 
 
-def _next_free(left: deque[tuple[Cell, str]], store: Store, pace: Pace) -> tuple[Cell, str]:
-    """Take the first cell that no other process is working on; wait where there is none."""
-    told = False
-    while True:
-        for _ in range(len(left)):
-            cell, key = left.popleft()
-            if not store.run(key).held:
-                return cell, key
-            left.append((cell, key))
-        if not told:
-            pace.start(f"{len(left)} cells are being worked on by another process: waiting for it")
-            told = True
-        time.sleep(POLL_SECONDS)
+def _next_free(work: Work, left: deque[int], busy: Collection[int]) -> int | None:
+    """Take the first cell whose run nobody is working on, here or elsewhere; None where there is none.
+
+    Cells that are one run are done in their order, so that its title and its attacks are those of one process.
+    """
+    first: dict[str, int] = {}
+    for number in sorted([*left, *busy]):
+        first.setdefault(work.keys[number], number)
+    for _ in range(len(left)):
+        number = left.popleft()
+        if first[work.keys[number]] == number and not work.store.run(work.keys[number]).held:
+            return number
+        left.append(number)
+    return None
 
 
 def check_parts(study: Study, see: Callable[[Cell, str, Federation], None] | None = None) -> list[str]:
@@ -213,9 +259,3 @@ def check_cell(federation: Federation, attacks: Mapping[str, Attack]) -> None:
     for attack in attacks.values():
         attack.check(federation)
     declared(attacks.values())
-
-
-def wanted(attacks: Iterable[Attack], federation: Federation) -> Keep:
-    """Which updates the attacks ask to be kept."""
-    asks = [attack.wants(federation) for attack in attacks]
-    return lambda index, client: any(ask(index, client) for ask in asks)

@@ -162,9 +162,8 @@ class Run:
         """Save where the federation stands together with its newest round, then write the round's lines."""
         assert state.weights is not None
         plain: dict[str, Any] = {}
-        server, numbers = flatten(
-            {"optimiser": dict(state.optimiser), "memory": state.memory, "clients": dict(sorted(memories.items()))}
-        )
+        kept = {client: memory for client, memory in sorted(memories.items()) if memory}  # as workers hand them back
+        server, numbers = flatten({"optimiser": dict(state.optimiser), "memory": state.memory, "clients": kept})
         plain |= numbers
         layout = [[e.name, list(e.shape), e.buffer] for e in state.weights.layout.entries]
         lines = {"record": dict(record), "readings": [r.line() for r in readings]}

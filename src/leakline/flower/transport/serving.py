@@ -28,7 +28,8 @@ from leakline.study.at_work import at_work
 from leakline.study.cells import Cell, Study
 from leakline.study.describe import THREADS, description, key_of
 from leakline.study.files import write_atomically
-from leakline.study.run import check_cell, wanted
+from leakline.study.one_cell import wanted
+from leakline.study.run import check_cell
 from leakline.study.sharing import Shared, task_of
 from leakline.study.spec import parse
 from leakline.study.store import Store
