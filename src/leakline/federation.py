@@ -6,7 +6,8 @@ for round in federate(federation):
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, Protocol
@@ -14,7 +15,8 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import Tensor, nn
 
-from leakline.bench.pretraining import Lesson, Start, pretrained, warmed
+from leakline.bench.once import once
+from leakline.bench.pretraining import Lesson, pretrained, warmed
 from leakline.bench.training import Bench, Plan
 from leakline.data.base import Client, Data, Task
 from leakline.defences import Defence
@@ -31,6 +33,8 @@ from leakline.strategies import State as OptimiserState
 from leakline.strategies import Strategy
 from leakline.utility import Objective, objective
 from leakline.weights import Layout, Weights, unmoved
+
+_LAYOUTS: OrderedDict[Hashable, Layout] = OrderedDict()
 
 
 @dataclass(frozen=True)
@@ -157,19 +161,20 @@ class Federation(Settings):
 
     def _lesson(self, data: Data, model: Any) -> Lesson:
         """What a network may learn from the server's own data before the first round."""
-        task, place, loss = self.task, (data.fingerprint(), self.judging.loss), self.objective.loss
-        return Lesson(model, task.shape, len(task.classes), task.kind, self.warm_start, place, data, loss)
+        task, loss, name = self.task, self.objective.loss, self.judging.loss
+        return Lesson(model, task.shape, len(task.classes), task.kind, self.warm_start, data, loss, name)
 
     def warmed(self) -> Weights:
         """The initial model after the training on the server's validation data that its strategy asks for."""
         data = self.task.validation
         assert data is not None  # checked when the federation was made
-        return warmed(Start(self._lesson(data, self.model), self.starts_from, self.engine.device, self.bench))
+        return warmed(self._lesson(data, self.model), self.starts_from, self.engine.device, self.bench)
 
     @cached_property
     def layout(self) -> Layout:
-        """The names and shapes of all that is trained."""
-        return self.bench().initial.layout
+        """The names and shapes of all that is trained: the network is built for them once, not for every cell."""
+        network = (self.model, self.task.shape, len(self.task.classes), self.task.kind)
+        return once(_LAYOUTS, network, lambda: self.bench().initial.layout, 64)
 
     @cached_property
     def private(self) -> frozenset[str]:

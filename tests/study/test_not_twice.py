@@ -1,7 +1,8 @@
-"""First rounds of federations that differ at the server alone: computed once, and nobody can tell."""
+"""What a study does not compute twice: first rounds, warm starts, trials of networks. Nobody can tell from results."""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,9 @@ from torch import nn
 
 import tiny
 from leakline.bench import pretraining
-from leakline.defences import AdaptiveClip, DpSgd, GlobalDP
+from leakline.bench.once import once
+from leakline.defences import AdaptiveClip, DpSgd, GlobalDP, dp_sgd
+from leakline.errors import StackError
 from leakline.federation import initial_weights
 from leakline.strategies import fedavg, fedmedian, fedopt, fedprox
 from leakline.study import first_round
@@ -35,7 +38,7 @@ def counting() -> nn.Module:
 @pytest.fixture(autouse=True)
 def nothing_remembered():
     first_round._rounds.clear()
-    pretraining._warmed.cache_clear()
+    pretraining._warmed.clear()
     TURNS[0] = 0
 
 
@@ -132,5 +135,39 @@ def test_a_warm_start_is_trained_once_for_all_strategies_and_defences():
     assert TURNS[0] == turns
     assert not torch.equal(initial_weights(alone(**warm, seed=1)).vector, start)
     assert TURNS[0] == 2 * turns
-    pretraining._warmed.cache_clear()
+    pretraining._warmed.clear()
     assert torch.equal(initial_weights(alone(**warm)).vector, start)
+
+
+def test_whether_records_mix_is_tried_once_for_all_seeds_and_refused_every_time():
+    dp_sgd._TRIED.clear()
+    stack = alone(defences=(DpSgd(1.0, 0.5),)).stack
+    turns = []
+    for seed in range(3):
+        stack.check(alone(seed=seed))
+        turns.append(TURNS[0])
+    assert turns[0] > 0
+    assert turns == turns[:1] * 3
+    mixing = tiny.federation(model=lambda: Mixing(tiny.FEATURES, tiny.CLASSES), defences=(DpSgd(1.0, 0.5),))
+    for _ in range(2):
+        with pytest.raises(StackError, match="depends on the other examples"):
+            mixing.stack.check(mixing)
+
+
+class Mixing(nn.Linear):
+    """Outputs that depend on the batch."""
+
+    def forward(self, x):
+        return super().forward(x - x.mean(0))
+
+
+def test_once_keeps_the_newest_under_their_keys_and_makes_the_unhashable_every_time():
+    kept, made = OrderedDict(), []
+
+    def make():
+        made.append(len(made))
+        return made[-1]
+
+    assert [once(kept, (key,), make, 2) for key in "abaca"] == [0, 1, 0, 2, 0]
+    assert list(kept) == [("c",), ("a",)]
+    assert [once(kept, ([],), make) for _ in range(2)] == [3, 4]
