@@ -18,6 +18,7 @@ from leakline.bench.training import Plan
 from leakline.data import Even, ImageFolder, partition
 from leakline.data.base import Client, Data, Task
 from leakline.federation import Federation, federate, keep_none
+from leakline.models.residual import ResNet
 from leakline.runtimes.local import LocalTransport
 
 
@@ -50,12 +51,12 @@ def clients(count: str, rounds: str) -> None:
 
 
 def updates(workers: str, count: str) -> None:
-    """45 million parameters (a residual network of 50 layers' size), one step a client, two rounds."""
+    """45 million parameters (a ResNet-18 of width 128), one step a client, two rounds."""
     generator = torch.Generator().manual_seed(0)
     x, y = torch.rand(2, 3, 32, 32, generator=generator), torch.arange(2)
     members = tuple(Client(f"c{i}", Data(x, y)) for i in range(int(count)))
     plan = Plan(batch=2, learning_rate=0.01, max_steps=1)
-    federation = Federation(Task(members, None, None, ("a", "b")), _large, plan, rounds=2)
+    federation = Federation(Task(members, None, None, ("a", "b")), ResNet(width=128), plan, rounds=2)
     with LocalTransport(federation, int(workers)) as transport:
         for round_ in federate(federation, transport, keep=keep_none):
             print(f"round {round_.index}: {len(round_.cohort)} clients, {round_.result.vector.numel():,} values")
@@ -65,12 +66,6 @@ def _convolutions() -> nn.Module:
     return nn.Sequential(
         nn.Conv2d(3, 4, 7, stride=8), nn.ReLU(), nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(64, 2)
     )
-
-
-def _large() -> nn.Module:
-    wide = [nn.Conv2d(512, 512, 3, padding=1) for _ in range(19)]
-    layers = [nn.Conv2d(3, 512, 3, stride=4), *(part for layer in wide for part in (layer, nn.ReLU()))]
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 2))
 
 
 def _resident() -> float:

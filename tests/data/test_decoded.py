@@ -73,6 +73,19 @@ def test_any_operation_gives_what_it_gives_in_memory(folder, little_memory):
         assert torch.equal(ours, theirs)
 
 
+def test_rows_of_one_file_behind_each_other_stay_on_disk(folder, little_memory):
+    data = ImageFolder(str(folder), size=8).load().train
+    parts = [data.take(np.array(rows)).x for rows in ([3, 1], [7], [1, 2])]
+    behind = torch.cat(parts)
+    assert isinstance(behind, OnDisk)
+    assert torch.equal(behind.whole(), data.x.whole()[[3, 1, 7, 1, 2]])
+    assert torch.equal(torch.cat([parts[0], parts[2]], 1), torch.cat([parts[0].whole(), parts[2].whole()], 1))
+    other = ImageFolder(str(folder), size=8).load().train.x
+    mixed = torch.cat([parts[0], other])
+    assert type(mixed) is torch.Tensor
+    assert torch.equal(mixed, torch.cat([parts[0].whole(), other.whole()]))
+
+
 def test_federations_learn_the_same_from_a_file_with_one_worker_and_with_two(folder, monkeypatch):
     def weights(workers: int) -> torch.Tensor:
         task = ll.partition(ImageFolder(str(folder), size=8).load(), Even(), clients=3)

@@ -46,8 +46,8 @@ class ImageFile:
 class OnDisk(Tensor):
     """Rows of an `ImageFile` as a uint8 tensor N, C, H, W that holds no values.
 
-    ``x[rows]`` reads those rows, ``x.at(rows)`` reads none. Any other operation reads all, so that whoever knows
-    nothing of this class computes the right thing, in the memory that this takes.
+    ``x[rows]`` reads those rows; ``x.at(rows)`` and ``torch.cat`` of such tensors read none. Any other operation reads
+    all, so that whoever knows nothing of this class computes the right thing, in the memory that this takes.
     """
 
     _file: ImageFile
@@ -89,6 +89,10 @@ class OnDisk(Tensor):
     def __torch_dispatch__(  # type: ignore[override]
         cls, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Any operation, on what was read."""
+        """Any operation, on what was read; but rows of one file behind each other are rows of that file."""
+        if func is torch.ops.aten.cat.default and len(args) == 1 and not kwargs:
+            parts = [part for part in args[0] if isinstance(part, OnDisk) and part._file is args[0][0]._file]
+            if len(parts) == len(args[0]):
+                return OnDisk(parts[0]._file, torch.cat([part._rows for part in parts]))
         args, kwargs = tree_map_only(OnDisk, OnDisk.whole, (tuple(args), dict(kwargs or {})))
         return func(*args, **kwargs)
