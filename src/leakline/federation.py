@@ -144,8 +144,9 @@ class Federation(Settings):
         shape, classes, kind = self.task.shape, len(self.task.classes), self.task.kind
         if not isinstance(self.model, Adapted):
             return made(self.model, shape, classes, kind)
-        return self.model.build(shape, classes, kind, self._public() if self.model.pretrain else None)
+        return self.model.build(shape, classes, kind, self._public if self.model.pretrain else None)
 
+    @cached_property
     def _public(self) -> Weights:
         """The whole model after training on the server's validation data."""
         data = self.task.validation
