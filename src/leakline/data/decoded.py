@@ -60,7 +60,7 @@ def decoded(paths: Sequence[Path], grey: bool, size: int, what: str, cache: str 
     if len(paths) * size * size * (1 if grey else 3) <= IN_MEMORY:
         images, good, failed = decode_many(paths, grey, size)
         return torch.from_numpy(channels_first(np.stack(images))) if images else torch.zeros(0), good, failed
-    folder = Path(cache) if cache else _folders[-1] if _folders else None
+    folder = Path(cache).expanduser() if cache else _folders[-1] if _folders else None
     table: dict[str, Any] = {"of": _state(paths, f"{VERSION} {grey} {size}")}
     try:
         if folder is None:
