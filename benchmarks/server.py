@@ -6,17 +6,13 @@ Times are against what one would write first, with one thread. Goals are the rat
 
 from __future__ import annotations
 
-import os
 import statistics
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import torch
+from memory import counted, peak, started
 from rows import Row, interleaved, milliseconds, ratio
 from torch import Tensor
 
@@ -28,7 +24,6 @@ from leakline.runtimes.machine import tune_allocator
 from leakline.strategies.combine import Mean, Median
 from leakline.weights import Layout, Weights
 
-ENGINES = Path(__file__).parent / "engines"
 TITLE = "Server, 6.5 million parameters, one thread"
 TUNED = "The same with leakline's allocator settings, which a run has and what one would write first has not"
 PAIRS = 20
@@ -92,33 +87,13 @@ def distance_rows(vectors: list[Tensor], layout: Layout, repeats: int) -> list[R
 
 
 def memory(what: str) -> float:
-    """The largest proportional memory (MB) of a process and its children while it works."""
-    environment = os.environ | {"PYTHONPATH": str(ENGINES)}
-    process = subprocess.Popen([sys.executable, str(ENGINES / "memory_round.py"), what], env=environment)
-    peak = 0.0
-    while process.poll() is None:
-        children = f"/proc/{process.pid}/task/{process.pid}/children"
-        try:
-            family = [str(process.pid), *Path(children).read_text(encoding="ascii").split()]
-            peak = max(peak, sum(_pss(pid) for pid in family))
-        except OSError:
-            pass  # it ended between two looks
-        time.sleep(0.02)
-    if process.returncode:
-        raise RuntimeError(f"memory_round.py {what} failed with exit code {process.returncode}")
-    return peak
-
-
-def _pss(pid: str) -> float:
-    for line in Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines():
-        if line.startswith("Pss:"):
-            return int(line.split()[1]) / 1024
-    return 0.0
+    """The largest memory (MB) of a process and its children while it works."""
+    return peak(started("memory_round.py", what))
 
 
 def memory_rows() -> list[Row]:
     """What a round needs beyond the model's own training."""
-    if not Path("/proc/self/smaps_rollup").exists():
+    if not counted():
         print("server: the memory of a round is left out (no /proc/PID/smaps_rollup here)")
         return []
     training, whole = memory("training"), memory("round")

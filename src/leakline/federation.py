@@ -6,7 +6,8 @@ for round in federate(federation):
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, Protocol
@@ -14,9 +15,10 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import Tensor, nn
 
-from leakline.bench.pretraining import Lesson, pretrained
-from leakline.bench.training import Bench, Job, Plan, train
-from leakline.data.base import Client, Task
+from leakline.bench.once import once
+from leakline.bench.pretraining import Lesson, pretrained, warmed
+from leakline.bench.training import Bench, Plan
+from leakline.data.base import Client, Data, Task
 from leakline.defences import Defence
 from leakline.errors import ClientLost, StackError
 from leakline.guard import Arrivals, any_steps
@@ -31,6 +33,8 @@ from leakline.strategies import State as OptimiserState
 from leakline.strategies import Strategy
 from leakline.utility import Objective, objective
 from leakline.weights import Layout, Weights, unmoved
+
+_LAYOUTS: OrderedDict[Hashable, Layout] = OrderedDict()
 
 
 @dataclass(frozen=True)
@@ -140,25 +144,38 @@ class Federation(Settings):
         shape, classes, kind = self.task.shape, len(self.task.classes), self.task.kind
         if not isinstance(self.model, Adapted):
             return made(self.model, shape, classes, kind)
-        return self.model.build(shape, classes, kind, self._public() if self.model.pretrain else None)
+        return self.model.build(shape, classes, kind, self._public if self.model.pretrain else None)
 
+    @cached_property
     def _public(self) -> Weights:
         """The whole model after training on the server's validation data."""
-        data, task, loss = self.task.validation, self.task, self.objective.loss
+        data = self.task.validation
         if data is None or not len(data):
             raise StackError(
                 "pretrain needs the server's public data, and there are none here",
                 "model",
                 "set server_validation = 0.1 in [data]; nodes elsewhere take weights = FILE instead",
             )
-        place = (id(data), self.judging.loss)
-        classes = len(task.classes)
-        return pretrained(Lesson(self.model, task.shape, classes, task.kind, self.warm_start, place, data, loss))
+        assert isinstance(self.model, Adapted)  # nobody else asks
+        # Which part is trained afterwards does not matter for what the whole learns before.
+        return pretrained(self._lesson(data, replace(self.model, train=(), lora=None)))
+
+    def _lesson(self, data: Data, model: Any) -> Lesson:
+        """What a network may learn from the server's own data before the first round."""
+        task, loss, name = self.task, self.objective.loss, self.judging.loss
+        return Lesson(model, task.shape, len(task.classes), task.kind, self.warm_start, data, loss, name)
+
+    def warmed(self) -> Weights:
+        """The initial model after the training on the server's validation data that its strategy asks for."""
+        data = self.task.validation
+        assert data is not None  # checked when the federation was made
+        return warmed(self._lesson(data, self.model), self.starts_from, self.engine.device, self.bench)
 
     @cached_property
     def layout(self) -> Layout:
-        """The names and shapes of all that is trained."""
-        return self.bench().initial.layout
+        """The names and shapes of all that is trained: the network is built for them once, not for every cell."""
+        network = (self.model, self.task.shape, len(self.task.classes), self.task.kind)
+        return once(_LAYOUTS, network, lambda: self.bench().initial.layout, 64)
 
     @cached_property
     def private(self) -> frozenset[str]:
@@ -284,14 +301,7 @@ def federate(
 
 def initial_weights(federation: Federation) -> Weights:
     """The first global model: random from the seed, or trained on the server's validation data."""
-    bench = federation.bench()
-    weights = bench.initial
-    if federation.strategy.warm_start:
-        assert federation.task.validation is not None  # checked when the federation was made
-        stream = Stream(federation.starts_from, -1, "server", "warm-start")
-        weights = (
-            weights + train(bench, Job(weights, federation.task.validation, stream, 0), federation.warm_start).change
-        )
+    weights = federation.warmed() if federation.strategy.warm_start else federation.bench().initial
     return weights.only(federation.shares)
 
 

@@ -88,14 +88,19 @@ class SecretNoise:
 
     def uniform(self, size: int) -> Tensor:
         """Uniform values in [0, 1) with 53 random bits."""
-        raw = bytearray(self._cipher.update(bytes(8 * max(size, 1))))
-        words = torch.frombuffer(raw, dtype=torch.int64).bitwise_right_shift_(11).bitwise_and_(2**53 - 1)
+        raw = np.empty(8 * size, dtype=np.uint8)
+        self._cipher.update_into(bytes(8 * size), raw.data)
+        words = torch.from_numpy(raw.view(np.int64)).bitwise_right_shift_(11).bitwise_and_(2**53 - 1)
         # An integer tensor times a Python number would be float32: 24 bits, and now and then exactly 1.
-        return words[:size].double().mul_(2.0**-53)
+        return words.double().mul_(2.0**-53)
 
     def normal(self, size: int) -> Tensor:
         """Standard normal values by Box and Muller (1958) in float64."""
         half = (size + 1) // 2
-        radius = torch.sqrt(-2.0 * torch.log1p(-self.uniform(half)))
-        angle = self.uniform(half).mul_(2.0 * math.pi)
-        return torch.cat([radius * torch.cos(angle), radius * torch.sin(angle)])[:size]
+        radius, angle = self.uniform(2 * half).view(2, half)
+        radius.neg_().add_(1.0).log_().mul_(-2.0).sqrt_()  # 1 - u is exact, and never 0
+        angle.mul_(2.0 * math.pi)
+        pairs = torch.empty(2, half, dtype=torch.float64)
+        torch.cos(angle, out=pairs[0]).mul_(radius)
+        torch.sin(angle, out=pairs[1]).mul_(radius)
+        return pairs.view(-1)[:size]

@@ -192,10 +192,15 @@ def test_a_client_that_kills_its_worker_does_not_take_its_group_with_it(sizes):
     clients = list(tiny.task(sizes).clients)
     clients[5] = Client(clients[5].name, replace(clients[5].train, x=torch.full((sizes[5], 4), 99.0)))
     fed = tiny.federation(task=replace(tiny.task(), clients=tuple(clients)), model=Suicidal, rounds=2)
-    for r in tiny.run(fed, 2):
+    rounds = tiny.run(fed, 2)
+    for r in rounds:
         assert [d.client for d in r.dropped] == [clients[5].name]
         assert "worker died" in r.dropped[0].reason
         assert r.cohort == tuple(c.name for c in clients if c is not clients[5])
+    others = replace(fed, task=replace(fed.task, clients=tuple(c for c in clients if c is not clients[5])))
+    for ours, alone in zip(rounds[0].updates, tiny.run(others, 1)[0].updates, strict=True):
+        assert ours.client == alone.client
+        assert torch.allclose(ours.delta.vector, alone.delta.vector, atol=1e-6)
 
 
 class Hanging(Suicidal):

@@ -228,6 +228,7 @@ def train(
             optimiser.step()
             total += value.detach()
             steps += 1
+    optimiser.zero_grad(set_to_none=True)  # as large as the model, and of no use to anybody from here on
     trained = read(model).vector.sub_(job.start.vector)
     return Trained(job.start.like(trained), steps, float(total) / max(steps, 1))
 

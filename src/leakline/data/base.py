@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -12,18 +13,22 @@ import torch
 from torch import Tensor
 
 from leakline.data.canary import Canary
+from leakline.data.on_disk import OnDisk
 
 Kind = Literal["classification", "segmentation"]
 Trait = str | float | int | bool
+PIECE = 256
+"""How many examples are hashed at once: those on disk need not fit into memory."""
 
 
 @dataclass(frozen=True)
 class Data:
-    """Examples in memory: ``x[i]`` belongs to ``y[i]``.
+    """Examples: ``x[i]`` belongs to ``y[i]``.
 
     ``x`` is float32, or uint8 that is read as value / 255 when a batch is made (images stay a quarter of the
-    size). Images are N, C, H, W; signals are N, C, L. ``y`` is int64 class labels, or uint8 masks N, 1, H, W.
-    ``groups`` tells which examples belong together (patient, subject): splits never cut through a group.
+    size); images that are too many for memory are `OnDisk`. Images are N, C, H, W; signals are N, C, L. ``y`` is
+    int64 class labels, or uint8 masks N, 1, H, W. ``groups`` tells which examples belong together (patient, subject):
+    splits never cut through a group.
     """
 
     x: Tensor
@@ -40,7 +45,8 @@ class Data:
     def take(self, rows: Tensor | np.ndarray | Sequence[int]) -> Data:
         """The examples at these positions, in this order."""
         index = torch.as_tensor(np.asarray(rows, dtype=np.int64))
-        return Data(self.x[index], self.y[index], None if self.groups is None else self.groups[index])
+        x = self.x.at(index) if isinstance(self.x, OnDisk) else self.x[index]
+        return Data(x, self.y[index], None if self.groups is None else self.groups[index])
 
     def inputs(self, rows: Tensor | slice) -> Tensor:
         """The float32 inputs at these positions."""
@@ -54,12 +60,18 @@ class Data:
         return np.asarray(self.y.flatten(1).any(1).numpy(), dtype=np.int64)
 
     def fingerprint(self) -> str:
-        """A hash of every byte, so that a stored run knows which data it was made from."""
+        """A hash of every byte, so that a stored run knows which data it was made from; computed once."""
+        return self._fingerprint
+
+    @cached_property
+    def _fingerprint(self) -> str:
         digest = hashlib.blake2b(digest_size=16)
         for tensor in (self.x, self.y, self.groups):
             if tensor is not None:
                 digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
-                digest.update(np.ascontiguousarray(tensor.numpy()).view(np.uint8).data)
+                for start in range(0, len(tensor), PIECE):
+                    piece = np.ascontiguousarray(tensor[start : start + PIECE].numpy())
+                    digest.update(piece.view(np.uint8).data)
         return digest.hexdigest()
 
 

@@ -11,9 +11,10 @@ import numpy as np
 import torch
 
 from leakline.data.base import Dataset
+from leakline.data.decoded import decoded
 from leakline.data.files import below, entries, instead, text
 from leakline.data.guard import child, folder_of, reading
-from leakline.data.images import SUFFIXES, channels_first, decode_many
+from leakline.data.images import SUFFIXES
 from leakline.data.people import Record, gather, patient_codes
 from leakline.data.sheet import by_pattern, pattern_of, read_sheet
 from leakline.data.split import subset
@@ -35,6 +36,9 @@ class ImageFolder:
 
     Images are brought to ``size`` x ``size``, grey or RGB. More than ``max_bad_files`` that cannot be read, that have
     no row, or rows without a file, and nothing is loaded.
+
+    Above 512 MB of decoded images they are kept in a file, made once, and read batch by batch: in the folder ``cache``
+    if it is given, else in the run directory. It is as confidential as the images.
     """
 
     path: str
@@ -45,6 +49,7 @@ class ImageFolder:
     pattern: str = ""
     limit: int | None = None
     max_bad_files: int = 0
+    cache: str = ""
     embedded: ClassVar[bool] = False
     needs: ClassVar[str] = "path: a folder of images"
 
@@ -81,15 +86,14 @@ class ImageFolder:
             records, lines, bad = describe_files(root, records, self.labels, self.pattern)
         files, classes = list(records), classes_of(records.values(), printable(root))
         files = self._limited(files, records, classes)
-        images, good, failed = decode_many([root / file for file in files], self.grey, self.size)
+        x, good, failed = decoded([root / file for file in files], self.grey, self.size, repr(self), self.cache)
         if failed:
             some = "; ".join(f"{printable(files[i])} ({printable(why, 80)})" for i, why in failed[:5])
             more = "; ..." if len(failed) > 5 else ""
             lines.append(f"{len(failed)} of {len(files)} image files cannot be read: {some}{more}")
-        refuse(lines, bad + len(failed), self.max_bad_files, root, bool(images))
+        refuse(lines, bad + len(failed), self.max_bad_files, root, bool(good))
         kept = [records[files[i]] for i in good]
         y = torch.tensor([classes.index(r.label) for r in kept])
-        x = torch.from_numpy(channels_first(np.stack(images)))
         named = tuple(text(c) for c in classes)
         return gather("image-folder", x, y, kept, named, printable(root), remarks=lines)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from leakline.data.base import Client, Data, Dataset, Task, Trait
 from leakline.data.partitioners import ByColumn, Partitioner
-from leakline.data.split import split, stream
+from leakline.data.split import cut, group_ids, split, stream
 from leakline.errors import DataError, StudyError
 from leakline.names import printable
 
@@ -59,8 +60,10 @@ def partition(
     _check_assignment(assigned, len(pool.train))
     column = partitioner.column if isinstance(partitioner, ByColumn) else None
     members = []
+    labels, groups = pool.train.labels(), group_ids(pool.train)
     for name, rows in assigned.items():
-        train, held = split(pool.train.take(rows), client_test, stream(seed, "client-test", name))
+        own = None if groups is None else groups[rows]
+        train, held = cut(labels[rows], own, client_test, stream(seed, "client-test", name))
         traits: dict[str, Trait] = {}
         if column is not None:
             label = str(pool.columns[column][rows[0]])
@@ -86,14 +89,15 @@ def partition(
 
 def _shared(members: Sequence[Client], group: str) -> list[str]:
     """Says so where records of one group (a patient) are at several clients."""
-    held = [set(groups_of(c.train, c.test)) for c in members]
-    several = len([g for g in set().union(*held) if sum(g in each for each in held) > 1])
+    holders = Counter(g for c in members for g in groups_of(c.train, c.test))
+    several = sum(count > 1 for count in holders.values())
     return [f"{several} {group}s have records at several clients"] if several else []
 
 
 def groups_of(*parts: Data | None) -> list[int]:
     """The groups that these parts have, each once."""
-    return sorted({int(g) for part in parts if part is not None and part.groups is not None for g in part.groups})
+    held = [part.groups.numpy() for part in parts if part is not None and part.groups is not None]
+    return np.unique(np.concatenate(held)).tolist() if held else []
 
 
 def check(dataset: Dataset) -> None:

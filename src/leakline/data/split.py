@@ -89,8 +89,15 @@ def _large_first(table: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 def split(data: Data, share: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Positions of (the rest, a stratified part of about ``share``), groups kept whole."""
-    part = choose(data.labels(), group_ids(data), share, rng)
-    return np.setdiff1d(np.arange(len(data)), part), part
+    return cut(data.labels(), group_ids(data), share, rng)
+
+
+def cut(
+    labels: np.ndarray, groups: np.ndarray | None, share: float, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """The same for examples of which only labels and groups are known."""
+    part = choose(labels, groups, share, rng)
+    return np.setdiff1d(np.arange(len(labels)), part), part
 
 
 def group_ids(data: Data) -> np.ndarray | None:

@@ -14,7 +14,7 @@ from leakline.data.base import Task
 from leakline.mechanisms.treatment import Treatment
 from leakline.messages import Order, Receipt, Turn, Update
 from leakline.privacy import Claim, Promise
-from leakline.settings import Cohort
+from leakline.settings import Cohort, Judging
 from leakline.strategies import Strategy
 from leakline.weights import Layout, Weights
 
@@ -50,6 +50,16 @@ class Terms(Protocol):
     @property
     def task(self) -> Task:
         """Who holds how much; a promise may ask for sizes and names, never for values."""
+        ...
+
+    @property
+    def model(self) -> object:
+        """What is trained, before it is built."""
+        ...
+
+    @property
+    def judging(self) -> Judging:
+        """By what loss, and who judges."""
         ...
 
     @property

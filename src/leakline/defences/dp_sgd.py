@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
+from leakline.bench.once import once
 from leakline.bench.training import Plan
 from leakline.data.base import Client, Data
 from leakline.data.elsewhere import Elsewhere
@@ -30,6 +33,10 @@ BLOCK = 65_536
 
 SAMPLE = 8
 """Before training so many records of the lowest and of the highest labels are tried, and of the largest client."""
+
+_TRIED: OrderedDict[Hashable, None] = OrderedDict()
+"""Networks and records that were tried. Not seeds: whether records mix is decided by what a network does, and before
+its first step every run looks again, at the weights that it has then."""
 
 
 @dataclass(frozen=True)
@@ -98,13 +105,13 @@ class DpSgd(Noised):
     def check(self, federation: Terms) -> None:
         """Refuse a model or a loss in which the records of the task mix, patients nobody knows, inputs as they are."""
         self._check_units(federation)
-        bench = federation.bench()
         records = _assorted(federation.task.clients)
         if records is None:
-            refuse_layers(bench.model)
+            refuse_layers(federation.bench().model)
             return
-        rows = slice(0, len(records))
-        path_of(bench.model.train(), bench.loss, bench.inputs(records, rows), bench.targets(records, rows))
+        task, loss = federation.task, federation.judging.loss
+        network = (federation.model, task.shape, len(task.classes), task.kind, loss)
+        once(_TRIED, (*network, records.fingerprint()), partial(_try, federation, records), 64)
 
     def _check_units(self, federation: Terms) -> None:
         task = federation.task
@@ -271,6 +278,12 @@ def _largest(federation: Terms) -> str:
     """How many records the group (patient) with the most has at a client, where that is known."""
     most = federation.task.most_records
     return "" if most is None else f" (here one {federation.task.group} has up to {most})"
+
+
+def _try(federation: Terms, records: Data) -> None:
+    """Look whether records mix, on a network that was never trained."""
+    bench, rows = federation.bench(), slice(0, len(records))
+    path_of(bench.model.train(), bench.loss, bench.inputs(records, rows), bench.targets(records, rows))
 
 
 def _assorted(clients: Sequence[Client]) -> Data | None:

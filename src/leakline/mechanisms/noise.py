@@ -36,7 +36,8 @@ def add_gaussian(change: Tensor, std: float, noise: Noise) -> Tensor:
         return change + noise.normal(change.numel()).to(change.dtype).mul_(std).to(change.device)
     grid = lattice(std, change.numel())
     release = noise.normal(change.numel()).mul_(std / grid).round_()
-    release.add_(change.detach().cpu().double().div(grid).round_()).mul_(grid)  # div: double() may be the input itself
+    # Out of place first, since double() may be the input itself; the grid is a power of two, so its inverse is exact.
+    release.add_(change.detach().cpu().double().mul(1 / grid).round_()).mul_(grid)
     return release.to(device=change.device, dtype=change.dtype)
 
 

@@ -114,14 +114,15 @@ class LocalTransport:
         # A group shares the fate of its worker. Where clients are few there is less to gain, and more to lose.
         many = len(orders) >= GROUP
         groups: list[list[Order]] = []
+        sizes: list[int] = []  # of the last group
         for order in orders:
-            last = groups[-1] if groups else []
-            sizes = [len(federation.clients[one.client].train) for one in (*last, order)]
-            equal = len(set(sizes)) == 1 and len(sizes) <= TOGETHER
-            if last and (equal or many and fits_ragged(self.bench, federation.local_plan, sizes)):
-                last.append(order)
+            sizes.append(len(federation.clients[order.client].train))
+            equal = len(sizes) <= TOGETHER and len(set(sizes)) == 1
+            if groups and (equal or many and fits_ragged(self.bench, federation.local_plan, sizes)):
+                groups[-1].append(order)
             else:
                 groups.append([order])
+                sizes = sizes[-1:]
         return groups
 
     @property

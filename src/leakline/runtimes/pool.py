@@ -7,6 +7,7 @@ mapped before the fork. Orders and figures cross a pipe as JSON, clients' memori
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import math
 import mmap
@@ -15,7 +16,7 @@ import os
 import signal
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -36,6 +37,10 @@ from leakline.weights import Layout, Weights
 def _shared(values: int) -> Tensor:
     """A float32 vector that forked children see too (an anonymous mapping: no file, no /dev/shm limit)."""
     return torch.frombuffer(mmap.mmap(-1, max(4 * values, 4)), dtype=torch.float32)[:values]
+
+
+_Answer = Dropped | Mapping[str, Any]
+"""What a worker says of a client: why it does not count, or which slot holds its update and what it reports."""
 
 
 @dataclass
@@ -88,7 +93,7 @@ class Pool:
         """Hand groups to idle workers, and answers on in order."""
         self.sent.copy_(groups[0][0].weights.vector)
         pending: deque[int] = deque(range(len(groups)))
-        ready: dict[int, tuple[list[Update | Dropped], list[int]]] = {}
+        ready: dict[int, tuple[list[_Answer], list[int]]] = {}
         free = list(range(self.slots_count))
         for turn in range(len(groups)):
             while turn not in ready:
@@ -99,9 +104,17 @@ class Pool:
                     ready[job] = (self._receive(worker, groups[job], memories), worker.slots)
                     worker.job = None
             answers, used = ready.pop(turn)
+            taken = [answer if isinstance(answer, Dropped) else self._taken(answer) for answer in answers]
             free += used
             self._dispatch(groups, memories, pending, free)
-            yield from answers
+            yield from taken
+
+    def _taken(self, answer: Mapping[str, Any]) -> Update:
+        """An update that is the caller's to keep: out of its slot, when its turn has come and not before."""
+        slot, empty = answer["slot"], Weights(Layout(()), torch.zeros(0))
+        delta = empty if slot is None else Weights(self.layout, self.slots[slot].clone())
+        metrics = {k: math.nan if v is None else v for k, v in answer["metrics"].items()}
+        return Update(answer["client"], delta, answer["examples"], answer["steps"], metrics, answer["part"])
 
     def _dispatch(
         self, groups: Sequence[list[Order]], memories: dict[str, Memory], pending: deque[int], free: list[int]
@@ -115,13 +128,13 @@ class Pool:
                 return
             worker.job, worker.group = pending.popleft(), group
             worker.slots = [free.pop() for _ in range(need)]
-            self._order(worker, group, memories)
+            self._order(worker, group, worker.slots, memories)
 
-    def _order(self, worker: _Worker, group: list[Order], memories: dict[str, Memory]) -> None:
+    def _order(self, worker: _Worker, group: list[Order], slots: list[int], memories: dict[str, Memory]) -> None:
         packed = [pack(memories.get(order.client, {})) for order in group]
         head = {
             "do": group[0].kind, "clients": [o.client for o in group], "round": group[0].round,
-            "notes": dict(group[0].notes), "slots": worker.slots, "memories": [len(p) for p in packed],
+            "notes": dict(group[0].notes), "slots": slots, "memories": [len(p) for p in packed],
         }  # fmt: skip
         worker.due = time.monotonic() + self.deadline
         self._send(worker, head, b"".join(packed))
@@ -137,8 +150,8 @@ class Pool:
         ready = wait(list(busy), first.left)
         return [busy[pipe] for pipe in ready] or [first]  # type: ignore[index]
 
-    def _receive(self, worker: _Worker, group: list[Order], memories: dict[str, Memory]) -> list[Update | Dropped]:
-        answers: list[Update | Dropped] = []
+    def _receive(self, worker: _Worker, group: list[Order], memories: dict[str, Memory]) -> list[_Answer]:
+        answers: list[_Answer] = []
         late = not worker.pipe.poll(worker.left)
         try:
             if late:
@@ -149,8 +162,10 @@ class Pool:
         except (EOFError, ConnectionResetError):
             code = self._replace(worker)
             if len(group) > 1:  # one of them was too much for it: each tries again alone, and that one shows itself
+                slots = iter(worker.slots)
                 for order in group:
-                    self._order(worker, [order], memories)
+                    own = list(itertools.islice(slots, self.federation.stack.sends(order.notes)))
+                    self._order(worker, [order], own, memories)
                     answers += self._receive(worker, [order], memories)
                 return answers
             died = f"its worker died (exit code {code}; out of memory?)"
@@ -160,15 +175,7 @@ class Pool:
             if size:
                 memories[order.client] = unpack(body[start : start + size])
             start += size
-        empty = Weights(Layout(()), torch.zeros(0))
-        for each in head["answers"]:
-            if "dropped" in each:
-                answers.append(Dropped(each["client"], each["dropped"]))
-                continue
-            slot = each["slot"]
-            delta = empty if slot is None else Weights(self.layout, self.slots[slot].clone())
-            metrics = {k: math.nan if v is None else v for k, v in each["metrics"].items()}
-            answers.append(Update(each["client"], delta, each["examples"], each["steps"], metrics, each["part"]))
+        answers += [Dropped(each["client"], each["dropped"]) if "dropped" in each else each for each in head["answers"]]
         return answers
 
     def _replace(self, worker: _Worker) -> int | None:

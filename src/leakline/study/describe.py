@@ -13,7 +13,6 @@ import inspect
 import json
 import sys
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import Any
 
 from leakline.data.base import Client, Data, Task
@@ -28,7 +27,7 @@ THREADS = 1
 def describe(value: Any) -> Any:
     """Any part of a federation as JSON."""
     if isinstance(value, Data):
-        return _fingerprint(Held(value))
+        return f"data:{value.fingerprint()}"
     if isinstance(value, Task):
         return {
             "name": value.name, "kind": value.kind, "classes": list(value.classes), "test": describe(value.test),
@@ -82,24 +81,6 @@ def key_of(description: Mapping[str, Any]) -> str:
     """A short hash of a description."""
     text = json.dumps(description, sort_keys=True, ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Held:
-    """Data by identity, so that a fingerprint is computed once for each."""
-
-    data: Data
-
-    def __hash__(self) -> int:
-        return id(self.data)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Held) and other.data is self.data
-
-
-@lru_cache(maxsize=512)
-def _fingerprint(held: Held) -> str:
-    return f"data:{held.data.fingerprint()}"
 
 
 def _file(module: str) -> str:

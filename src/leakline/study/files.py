@@ -15,7 +15,7 @@ import json
 import os
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -117,12 +117,15 @@ def write_json(path: Path, table: Mapping[str, Any], **style: Any) -> None:
     write_atomically(path, json.dumps({**plain, SEAL: seal_of(plain)}, indent=1, **style).encode())
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write beside, flush to the disk, rename: a reader sees the old file or the new one, never half."""
+def write_atomically(path: Path, data: bytes | Iterable[bytes | memoryview]) -> None:
+    """Write beside, flush to the disk, rename: a reader sees the old file or the new one, never half.
+
+    ``data``: the content, or its pieces in order.
+    """
     handle, beside = tempfile.mkstemp(prefix=f"{NEW}{path.name[:40]}.", dir=path.parent)  # for its owner only
     try:
         with open(handle, "wb") as file:
-            file.write(data)
+            file.writelines([data] if isinstance(data, bytes) else data)
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, path)

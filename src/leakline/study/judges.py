@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol, TypedDict
 
@@ -17,7 +18,6 @@ from leakline.leakage import guessing
 from leakline.leakage.interval import Interval, clopper_pearson, mean_interval
 from leakline.messages import Memory, Order, Round
 from leakline.readings import Fact, Reading
-from leakline.study.describe import Held
 from leakline.utility import Objective
 from leakline.utility.baseline import BLIND, Baseline
 from leakline.utility.classification import predictions
@@ -111,6 +111,19 @@ def baseline_of(federation: Federation, data: Data | None) -> Baseline | None:
     if data is None or not len(data) or isinstance(data, Elsewhere):
         return None
     return _baseline(Held(data), federation.objective, federation.task.classes)
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """Data by identity, so that what a constant answer gets is computed once for each."""
+
+    data: Data
+
+    def __hash__(self) -> int:
+        return id(self.data)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Held) and other.data is self.data
 
 
 @lru_cache(maxsize=256)

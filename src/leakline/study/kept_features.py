@@ -1,4 +1,4 @@
-"""Features that a run directory keeps: computed once, found again by what they were computed from."""
+"""Features and decoded images that a run directory keeps: made once, found again by what they were made from."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from pathlib import Path
 
 from torch import Tensor
 
+from leakline.data import decoded
 from leakline.data.base import Data
 from leakline.data.features import Features
 from leakline.errors import LeaklineError
 from leakline.study.files import is_there, make_folder, write_atomically
 from leakline.study.tensors import pack_sealed, read_sealed
 
-FOLDER = "features"
+FOLDER, IMAGES = "features", "images"
 """In a run directory. What lies there is as confidential as the data."""
 VERSION = 1
 """Raised where the arithmetic of a transform changes."""
@@ -25,10 +26,11 @@ _folders: list[Path] = []
 
 @contextlib.contextmanager
 def kept_in(root: Path) -> Iterator[None]:
-    """Keep features in a run directory for as long as this lasts."""
+    """Keep features, and images that are too many for memory, in a run directory for as long as this lasts."""
     _folders.append(root / FOLDER)
     try:
-        yield
+        with decoded.kept_in(root / IMAGES):
+            yield
     finally:
         _folders.pop()
 

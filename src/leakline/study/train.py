@@ -16,6 +16,7 @@ from leakline.runtimes.local import DEADLINE, LocalTransport
 from leakline.study.averages import averaged
 from leakline.study.carded import card_so_far
 from leakline.study.describe import description, key_of
+from leakline.study.first_round import FirstRound
 from leakline.study.judges import Place, judged, out_of_patience
 from leakline.study.store import Run, Store
 
@@ -63,7 +64,8 @@ def train_run(
         state, memories = loaded if loaded is not None else (State(), {})
         started = time.perf_counter()
         if opens is None:
-            place: AbstractContextManager[Place] = LocalTransport(federation, workers, memories, deadline)
+            here = LocalTransport(federation, workers, memories, deadline)
+            place: AbstractContextManager[Place] = FirstRound(here)
         else:
             place = opens(federation, memories)
         with place as transport:
