@@ -241,7 +241,8 @@ def test_a_pipe_in_a_store_is_not_waited_for(name, store, leakline):
     clean_end(leakline("report", "store"), (0, 2))
 
 
-WRITTEN = ["report.html", "report.html.tmp", "study.json.tmp", ".lock", ".grid", ".attacks-lock", "attacks.jsonl",
+WRITTEN = ["report.html", "report.html.tmp", "study.json.tmp", ".training.9", ".attacks.9", ".grid.9", ".working.9",
+           ".training.1", ".attacks.1", ".grid.1", "attacks.jsonl",
            "end.json.tmp", "log.jsonl", "checkpoint.safetensors", "checkpoint-before.safetensors",
            "checkpoint-before.safetensors.new"]  # fmt: skip
 
@@ -254,7 +255,7 @@ def test_nothing_is_written_through_a_link(name, store, leakline, tmp_path):
         (folder / name).unlink(missing_ok=True)
         (folder / name).symlink_to(victim)
     (one_run(store) / "end.json").unlink()
-    with contextlib.suppress(StoreError):  # a lock that is a link is refused at once
+    with contextlib.suppress(StoreError):  # a claim that is a link is refused at once
         list(run_study(parse(STUDY), store, workers=1))
     leakline("report", "store")
     assert victim.read_text() == "mine"

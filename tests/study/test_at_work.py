@@ -21,6 +21,7 @@ from leakline.errors import StoreError
 from leakline.strategies import MENU
 from leakline.study.at_work import at_work
 from leakline.study.cells import Study, grid
+from leakline.study.files import NEW
 from leakline.study.pace import Standing
 from leakline.study.run import check_parts, run_study
 from leakline.study.store import Store
@@ -163,7 +164,8 @@ def test_a_failure_is_written_and_taken_back(tmp_path):
 def test_four_processes_killed_twenty_times_do_every_cell_once(tmp_path):
     asked, rng, struck = study(rounds=12, seeds=12), random.Random(0), 0
     list(run_study(asked, tmp_path / "whole", workers=1))
-    processes = [working(asked, tmp_path / "shared") for _ in range(4)]
+    root = tmp_path / "shared"
+    processes = [working(asked, root) for _ in range(4)]
     while struck < 20 and any(process.is_alive() for process in processes):
         time.sleep(rng.uniform(0, 0.4))
         victim = rng.randrange(4)
@@ -171,11 +173,15 @@ def test_four_processes_killed_twenty_times_do_every_cell_once(tmp_path):
             os.kill(processes[victim].pid, signal.SIGKILL)
             processes[victim].join()
             struck += 1
-            processes[victim] = working(asked, tmp_path / "shared")
+            processes[victim] = working(asked, root)
     assert struck == 20
     assert ended(processes) == [0] * 4
-    assert results(tmp_path / "shared") == results(tmp_path / "whole")
-    trained = rounds_trained(tmp_path / "shared")
+    assert results(root) == results(tmp_path / "whole")
+    trained = rounds_trained(root)
     # A kill may fall between a round and its line in the log; no round is committed twice.
     assert all(rounds <= 12 for rounds in trained.values())
     assert sum(trained.values()) >= 12 * 24 - struck
+    for run in root.glob("runs/*"):  # whoever was killed left nothing: one free claim of a kind, and no half file
+        assert sorted(path.name.rpartition(".")[0] for path in run.glob(".*")) == [".attacks", ".training"]
+        assert all(path.read_bytes() == b"" for path in run.glob(".*"))
+    assert [path.name.rpartition(".")[0] for path in root.glob(".*") if not path.name.startswith(NEW)] == [".grid"]

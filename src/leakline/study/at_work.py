@@ -1,24 +1,26 @@
 """The grid of a run directory: which cell is which run. Any number of processes may work on one grid at once.
 
-Whoever works in a directory holds its ``.lock``, shared with the others. A grid may be replaced by whoever is alone;
-while others are there it may only grow, by cells of the same study. Each change is made to the grid as it then is,
-under the lock ``.grid``, so nobody overwrites what another wrote.
+Whoever works in a directory has a file there that says so (`claims.present`). A grid may be replaced by whoever is
+alone; while others are there it may only grow, by cells of the same study. Each change is made to the grid as it then
+is, under the claim ``grid``, so nobody overwrites what another wrote.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from leakline import __version__
 from leakline.attacks.base import Attack
 from leakline.errors import StoreError, StudyError
 from leakline.measures import Measure, own_measures
+from leakline.names import printable
 from leakline.study.cells import Cell, Study
+from leakline.study.claims import check_disk, claimed, others, present
 from leakline.study.describe import FORMAT
-from leakline.study.files import is_there, make_folder, open_for_more, sweep
+from leakline.study.files import NEW, is_there, make_folder, sweep
 from leakline.study.lab import attack_key
 from leakline.study.store import Store, digest_of
 
@@ -42,7 +44,7 @@ class Grid:
         self._change(cell, lambda entry: {k: v for k, v in entry.items() if k != "error"} | plain)
 
     def _change(self, cell: Cell, change: Callable[[Entry], Entry]) -> None:
-        with _writing(self.store):
+        with claimed(self.store.root, "grid", wait=True):
             there = self.store.grid()
             cells = [change(e) if e["labels"] == _labels(cell) else e for e in there["cells"]]
             if cells != there["cells"]:
@@ -55,13 +57,14 @@ def at_work(store: Store, study: Study, runs: Sequence[str] = ()) -> Iterator[Gr
     if store.exists:
         store.grid()  # refuses what another version wrote
     make_folder(store.root)
-    with open_for_more(store.root / ".lock") as handle:
-        with _writing(store):
-            alone = _try(handle, fcntl.LOCK_EX)
-            sweep(store.root, "study.toml", "study.json")
+    with contextlib.ExitStack() as here:
+        with claimed(store.root, "grid", wait=True):  # for as long as it takes to write one file
+            alone = not _others(store)
+            sweep(store.root, "study.toml", "study.json", "now", "twice", f"{NEW}twice", ".grid", ".working")
+            check_disk(store.root)
             entries = [_entry(study, cell, key) for cell, key in zip(study.cells, runs or _unknown(study), strict=True)]
             _write(store, study, entries, alone)
-            fcntl.flock(handle, fcntl.LOCK_SH)
+            here.enter_context(present(store.root))
         yield Grid(store, study)
 
 
@@ -69,19 +72,18 @@ def _unknown(study: Study) -> list[None]:
     return [None] * len(study.cells)
 
 
-def _try(handle: Any, kind: int) -> bool:
-    try:
-        fcntl.flock(handle, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-@contextlib.contextmanager
-def _writing(store: Store) -> Iterator[None]:
-    with open_for_more(store.root / ".grid") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)  # for as long as it takes to write one file
-        yield
+def _others(store: Store) -> bool:
+    """Whether others are at work in a directory; they must have the same version of leakline."""
+    there = others(store.root)
+    for holder in there:
+        if holder.version != __version__:
+            raise StoreError(
+                f"leakline {printable(holder.version, 20)} is at work in this directory ({holder}), and this is "
+                f"leakline {__version__}",
+                store.root.name,
+                "wait for it, or have one version everywhere",
+            )
+    return bool(there)
 
 
 def _labels(cell: Cell) -> dict[str, Any]:

@@ -16,10 +16,11 @@ from leakline.runtimes.client import reason_of
 from leakline.runtimes.forks import Tells
 from leakline.runtimes.local import DEADLINE
 from leakline.study.cells import Study
+from leakline.study.claims import Busy
 from leakline.study.counted import Counted, place_of
 from leakline.study.lab import Lab, meet
 from leakline.study.pace import Pace, Standing
-from leakline.study.store import Busy, Store
+from leakline.study.store import Store
 from leakline.study.train import Opens, silent, train_run
 
 How = Literal["trained", "there", "busy", "failed"]

@@ -24,7 +24,6 @@ are written again if a kill came between. Nothing is pickled. Every line, JSON f
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -40,6 +39,7 @@ from leakline.measures import Measure, read_measures
 from leakline.messages import Memory, Round, Update
 from leakline.names import clean, is_safe
 from leakline.readings import Reading
+from leakline.study.claims import Claim, claimed, holder_of
 from leakline.study.describe import FORMAT
 from leakline.study.files import (
     MOST_WEIGHTS,
@@ -50,7 +50,6 @@ from leakline.study.files import (
     is_there,
     last_seal,
     make_folder,
-    open_for_more,
     own_seal,
     read_json,
     sweep,
@@ -63,13 +62,10 @@ from leakline.weights import Entry, Layout, Weights
 
 LINES = ("rounds.jsonl", "readings.jsonl")
 Work = Literal["training", "attacks"]
-LOCKS: dict[Work, str] = {"training": ".lock", "attacks": ".attacks-lock"}
+WORKS: tuple[Work, ...] = ("training", "attacks")
+"""What a process may have claimed of a run (`claims`)."""
 CHECKPOINT, BEFORE = "checkpoint.safetensors", "checkpoint-before.safetensors"
 RESTORE = "restore the file, or delete this run's folder to run it again"
-
-
-class Busy(StoreError):
-    """A run that another process works on: it will be there, later."""
 
 
 def finished(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -102,6 +98,7 @@ class Run:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._claims: dict[Work, Claim] = {}
 
     @property
     def key(self) -> str:
@@ -116,20 +113,26 @@ class Run:
 
     @contextlib.contextmanager
     def locked(self, work: Work = "training", *, wait: bool = False) -> Iterator[None]:
-        """Hold the run against a second process; the lock goes with the process, however it ends.
+        """Hold the run against every other process; `Busy` where one holds it, unless ``wait``.
 
-        Training waits for nothing, so to wait for it while one holds a lock for attacks cannot go round in a circle.
+        Training waits for nothing, so to wait for it while one holds a claim for attacks cannot go round in a circle.
         """
         make_folder(self.path)
-        with open_for_more(self.path / LOCKS[work]) as handle:
+        with claimed(self.path, work, wait=wait) as claim:
+            self._claims[work] = claim
             try:
-                fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-            except BlockingIOError as error:
-                raise Busy("another process is working on this run", self.key, "wait for it, or stop it") from error
-            yield
+                yield
+            finally:
+                del self._claims[work]
+
+    def _check_held(self, work: Work) -> None:
+        """Before writing: whoever held the run must hold it still."""
+        if work in self._claims:
+            self._claims[work].check()
 
     def sweep(self, work: Work) -> None:
-        """Remove what a kill left of files that are written under a lock; whoever calls this holds it."""
+        """Remove what a kill left of files that are written under a claim; whoever calls this holds it."""
+        sweep(self.path, "now", *(f".{name}" for name in WORKS))
         if work == "training":
             sweep(self.path, "run.json", "end.json", CHECKPOINT, *LINES)
             folders = [self.path / "kept"]
@@ -141,15 +144,8 @@ class Run:
 
     @property
     def held(self) -> bool:
-        """Whether another process is training or attacking it now."""
-        try:
-            for work in LOCKS:
-                if is_there(self.path / LOCKS[work]):
-                    with self.locked(work):
-                        pass
-        except Busy:
-            return True
-        return False
+        """Whether a process is training or attacking it now."""
+        return any(holder_of(self.path, work) is not None for work in WORKS)
 
     @property
     def end(self) -> dict[str, Any] | None:
@@ -161,6 +157,7 @@ class Run:
     ) -> None:
         """Save where the federation stands together with its newest round, then write the round's lines."""
         assert state.weights is not None
+        self._check_held("training")
         plain: dict[str, Any] = {}
         kept = {client: memory for client, memory in sorted(memories.items()) if memory}  # as workers hand them back
         server, numbers = flatten({"optimiser": dict(state.optimiser), "memory": state.memory, "clients": kept})
@@ -255,6 +252,7 @@ class Run:
 
     def add_attack(self, key: str, readings: list[Reading]) -> None:
         """Append what an attack measured under the attack's own hash, and a last line that says that it was all."""
+        self._check_held("attacks")
         path = self.path / "attacks.jsonl"
         there = Lines.read(path)
         whole = finished(there.good)
@@ -274,6 +272,7 @@ class Run:
 
     def finish(self, status: str, **entry: Any) -> None:
         """Write the terminal record, with how many lines belong to it."""
+        self._check_held("training")
         lines = {name: len(Lines.read(self.path / name).good) for name in LINES}
         write_json(self.path / "end.json", {"status": status, **entry, "lines": lines})
 
