@@ -196,7 +196,6 @@ def test_what_cannot_be_attacked_is_refused_before_training(world):
     refuse("cannot be read", embedding="nowhere.safetensors")
     refuse("round 3 of 1", rounds=(3,))
     refuse("the model has none", replace(world, model=SmallCNN((8,), 8)))
-    refuse("only SGD", replace(world, plan=Plan(optimiser="adam")))
     GradientInversion(variant="geiping").check(replace(world, model=SmallCNN((8,), 8)))
     for wrong in ({"variant": "magic"}, {"rounds": ()}, {"restarts": -1}):
         with pytest.raises(ValueError, match=r"magic|\(\)|0"):

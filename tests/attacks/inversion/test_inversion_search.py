@@ -242,8 +242,6 @@ def test_bad_input_is_said_at_once(scene):
     vector[3] = float("nan")
     with pytest.raises(StackError, match="NaN"):
         problem_of(replace(seen, delta=seen.delta.like(vector)), prior, Terms())
-    with pytest.raises(StackError, match="adam"):
-        problem_of(replace(seen, plan=Plan(optimiser="adam")), prior, Terms())
     plain = Bench(SmallCNN((4,), 4).build((1, 32, 32), 4), functional.cross_entropy)
     with pytest.raises(StackError, match="no BatchNorm"):
         problem_of(Intercepted(plain, plain.initial, plain.initial, PLAN, 1), prior, Terms())

@@ -130,6 +130,7 @@ class GradientInversion(Attack):
     they are). ``rounds`` are attacked, for ``clients`` (all, if none are named) whose images are not more
     than ``most_images``; of the ways to have labels and to deal them out to steps at most ``deals`` are tried.
     ``reading``: the exact K-step inverse of running averages, or the paper's one-step formula.
+    Clients may train with SGD or Adam; of one step of Adam, bounds of the gradients are matched (see `adam`).
     ``embedding``: weights (safetensors) of the network that looks for reconstructions among all images; without them
     one is trained on the server's public images. ``settings`` stand in the place of the variant's by name: any field
     of `Terms` or `Search`.
@@ -227,10 +228,6 @@ class GradientInversion(Attack):
             raise _wrong(f"round {max(self.rounds)} of {federation.rounds} does not exist", "rounds count from 0")
         if federation.task.kind != "classification" or len(federation.task.shape) != 3:
             raise _wrong("it inverts images with class labels", "use a classification task of images")
-        if federation.plan.optimiser != "sgd":
-            raise _wrong(
-                f"clients train with {federation.plan.optimiser}: only SGD can be simulated", 'optimiser = "sgd"'
-            )
         if self.defences == "known" and (silent := federation.stack.treatment.unknown):
             raise _wrong(
                 f"it does what the clients do, and {silent[0]} does not say what it does to gradients or updates",
