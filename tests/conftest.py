@@ -22,11 +22,21 @@ settings.register_profile(
 settings.load_profile("repeatable")
 
 
-LONGEST_FIRST = ("test_flower_running.py", "test_hostile.py")
+LONGEST_FIRST = (
+    "test_flower_running.py", "test_docs.py", "test_audit_game.py", "test_hostile.py", "test_audit_wide.py",
+    "test_dp_sgd.py", "test_inversion_search.py", "test_audit_intermediaries.py", "test_membership.py",
+    "test_attacks_menu.py", "test_accountant.py", "test_inversion_attack.py", "test_page.py", "test_guard.py",
+    "test_networks_zoo.py", "test_flower_study.py", "test_local.py", "test_readme.py", "test_client_inference.py",
+    "test_cli_audit.py", "test_epsilon.py", "test_attribute_inference.py", "test_inversion_labels.py",
+    "test_claims_by_force.py", "test_audit_ldp.py", "test_lab.py", "test_inversion_judge.py",
+    "test_inversion_crossing.py", "test_federation.py", "test_paper_001.py", "test_distributed_dp.py",
+    "test_paper_003.py", "test_inversion_adam.py",
+)  # fmt: skip
+"""Files that take more than ten seconds of a processor, the longest first."""
 
 
 def pytest_collection_modifyitems(items):
-    """The files that take minutes begin, so that no worker ends on one of them while the other has nothing to do."""
+    """Long files begin and short ones end, so that no worker is left with a long one while the other has nothing."""
     rank = {name: index for index, name in enumerate(LONGEST_FIRST)}
     items.sort(key=lambda item: rank.get(item.path.name, len(rank)))
 

@@ -36,7 +36,8 @@ def broken(case: bugs.Case, seed: int = 0) -> list[str]:
 
 @pytest.mark.parametrize("name", FAST)
 def test_planted_bugs_are_caught(name: str) -> None:
-    assert broken(EVERYTHING[name])
+    """The first alarm will do: `look` says what it finds as it finds it."""
+    assert any(remark.verdict == "BROKEN" for remark in look(EVERYTHING[name].federation()))
 
 
 @pytest.mark.parametrize("name", EVERYTHING)

@@ -264,17 +264,17 @@ PAIRS = [
 def test_alone():
     made = sum(
         check([DEFENCES[name]], PLANS[plan], sampling, norm, lost)
-        for name, plan, sampling, norm, lost in islice(ALONE, 0, None, 11)
+        for name, plan, sampling, norm, lost in islice(ALONE, 0, None, 19)
     )
-    assert made > 20
+    assert made > 10
 
 
 def test_in_pairs():
     made = sum(
         check([DEFENCES[one], DEFENCES[two]], EVEN, sampling, norm)
-        for one, two, sampling, norm in islice(PAIRS, 0, None, 13)
+        for one, two, sampling, norm in islice(PAIRS, 0, None, 23)
     )
-    assert made > 20
+    assert made > 10
 
 
 @pytest.mark.slow

@@ -167,7 +167,7 @@ def skeleton(line: str) -> str:
     return re.sub(r"[\s─━]+", " ", line).strip()
 
 
-@each_page
+@pytest.mark.parametrize("page", DOCS, ids=lambda page: page.stem)  # README's code runs in test_readme.py
 def test_what_a_page_shows_runs_in_order(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = f"page_{page.stem.replace('-', '_')}".lower()
     (tmp_path / f"{name}.py").touch()

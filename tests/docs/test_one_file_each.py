@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import re
+import sys
 from html import unescape
 from pathlib import Path
 
@@ -42,3 +44,21 @@ def test_both_are_seen_on_the_first_screen_without_touching_the_report(tmp_path,
     assert "label-skew" in screen
     with pytest.raises(ValueError, match="not enough values"):
         file_on("adding-an-attack.md", "nothing.py")
+
+
+@pytest.mark.slow
+def test_the_defence_of_the_page_passes_the_wide_audit_and_half_its_noise_does_not(tmp_path, monkeypatch):
+    """The page itself plays canaries alone, which take seconds; this is the look that it tells its reader to take."""
+    import leakline
+
+    (tmp_path / "sparse_release.py").write_text(file_on("adding-a-defence.md", "sparse_release.py"))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "sparse_release", raising=False)
+    sparse = importlib.import_module("sparse_release").SparseRelease
+
+    class HalfTheNoise(sparse):
+        def release(self, update, turn):
+            return sparse(self.noise_multiplier / 2, self.clip, self.share).release(update, turn)
+
+    assert not leakline.audit(sparse(4.0, 1.0), rounds=5, trials=2000, noise="seeded").broken
+    assert leakline.audit(HalfTheNoise(4.0, 1.0), rounds=5, trials=2000, noise="seeded").broken

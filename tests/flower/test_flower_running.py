@@ -73,8 +73,13 @@ def test_on_ray_without_a_network(eye, tmp_path):
     assert "3 of 3 cells done" in done.stdout
 
 
-def test_deployed_with_encryption_and_registered_nodes(eye, tmp_path):
-    text = STUDY + SCENARIOS
+LEAST = (STUDY + SCENARIOS).replace("[scenarios.plain]\n", "").replace("rounds        = 3", "rounds        = 2")
+"""Every message starts a process of seconds, so as few as show it: two rounds, between which the server's state and the
+nodes' own layers must last, with noise, parts and judges at the nodes. Plain FedAvg and a third round are slow."""
+
+
+@pytest.mark.parametrize("text", [LEAST, pytest.param(STUDY + SCENARIOS, marks=pytest.mark.slow)], ids=["two", "three"])
+def test_deployed_with_encryption_and_registered_nodes(eye, tmp_path, text):
     trial, command = started(text, tmp_path)
     bystander = subprocess.Popen(["sleep", "600"])
     try:

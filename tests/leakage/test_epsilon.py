@@ -94,16 +94,16 @@ def test_coverage_of_a_thousand_audits_of_randomised_response():
     assert np.mean(lows) > 1.6
 
 
-def test_coverage_of_a_thousand_audits_of_a_gaussian():
+def test_coverage_of_four_hundred_audits_of_a_gaussian():
     rng = np.random.default_rng(2)
     truth = gdp_epsilon(1.0, 1e-2)
-    worlds = rng.normal(size=(1000, 2, 1000)) + np.array([0.0, 1.0])[:, None]
+    worlds = rng.normal(size=(400, 2, 1000)) + np.array([0.0, 1.0])[:, None]
     lows = np.array([lower_bound_from_scores(a, b, 1e-2, rng=rng).low for a, b in worlds])
     mus = np.array([mu_bound_from_scores(a, b, rng=rng).low for a, b in worlds])
     # rates found in 10,000 other audits: 0.03 % and 0.22 % (the best region is never known exactly, and mu needs
-    # luck in both rates): more than 50 of 1,000 has chance < 1e-15
-    assert np.sum(lows > truth) <= 50
-    assert np.sum(mus > 1.0) <= 50
+    # luck in both rates): more than 20 of 400 has chance < 1e-15
+    assert np.sum(lows > truth) <= 20
+    assert np.sum(mus > 1.0) <= 20
     assert mus.mean() > 0.65
 
 

@@ -183,6 +183,7 @@ use = "gradient-inversion"
 name = "ours"
 iterations = 3
 restarts = 1
+deals = 1  # which labels fit best is not what this is about
 """
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from leakline.study.counted import Counted
-from leakline.study.pace import Kind, Pace, Standing, duration
+from leakline.study.pace import USUAL, Kind, Pace, Standing, duration
 from leakline.study.run import run_study
 from leakline.study.spec import parse
 
@@ -104,6 +104,57 @@ def test_what_was_there_teaches_nothing_and_what_ends_early_does():
     other.met()  # the search stopped by itself
     assert pace.prices.of(search) == pytest.approx(0.05)
     assert pace.seconds_left == pytest.approx(20 * 2 + 100 * 0.05)
+
+
+def test_a_search_that_was_not_needed_teaches_nothing_of_searches():
+    clock = Clock()
+    pace = Pace(lambda standing: None, clock)
+    for cell in ("one", "two"):
+        for kind, units in ((Kind("search", "here", "b"), 100), (Kind("meet", "here", "b"), 1)):
+            pace.plan(cell, kind, units)
+    pace.prices.tried[Kind("search", "here", "b")] = 0.5
+    attack = Counted(pace, "one", (), "here").meets("b")
+    clock.now += 7  # algebra showed it all
+    attack.met()
+    assert pace.seconds_left == pytest.approx(100 * 0.5 * USUAL + 7)
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 3])
+def test_federations_side_by_side_are_priced_by_how_many_run_at_once(lanes):
+    """The first of each row ends after ten seconds, the others a little later; two were there from another day."""
+    clock = Clock()
+    pace = Pace(lambda standing: None, clock)
+    worlds = Kind("worlds", "here", "a")
+    for cell in ("one", "two"):
+        pace.plan(cell, worlds, 8 * 5)
+    attack = Counted(pace, "one", (), "here").meets("a")
+    for done in range(3, 9):
+        clock.now += 9.9 if (done - 3) % lanes == 0 else 0.1
+        attack.watched(5, done, 8, lanes)
+        if done == 3:
+            assert pace.left["one", worlds] == (6 - lanes) * 5
+            assert pace.prices.of(worlds) == pytest.approx(9.9 / (5 * lanes))
+    attack.met()
+    assert pace.prices.of(worlds) == pytest.approx(clock.now / (6 * 5))
+
+
+def test_nothing_is_said_of_time_while_most_of_the_work_was_never_tried():
+    clock, told = Clock(), []
+    pace = Pace(told.append, clock)
+    pace.prices.tried[Kind("train", "here")] = 1.0
+    pace.plan("one", Kind("train", "here"), 10)
+    pace.plan("one", Kind("worlds", "here", "a"), 100)
+    cell = Counted(pace, "one", ("cell 1 of 1",), "here")
+    cell.train()
+    clock.now += 1
+    cell.round("", 1, 10, {})
+    assert told[-1].left is None
+    assert told[-1].line() == "cell 1 of 1, training, round 1 of 10 (time left not known yet)"
+    attack = cell.meets("a")
+    attack.world(50)
+    clock.now += 2
+    attack.world_round("", 1, 50, {})
+    assert told[-1].left == pytest.approx(9 * 1 + 99 * 2)
 
 
 def test_time_passes_while_nothing_is_told():

@@ -15,7 +15,8 @@ from leakline.study.data_table import SHARING
 from leakline.study.meanings import MEANINGS
 from leakline.study.model_table import ADAPTING
 from leakline.study.reference import markdown
-from leakline.study.spec import LOOP, STUDY, parse
+from leakline.study.scenario import LOOP, STUDY
+from leakline.study.spec import parse
 from leakline.study.values import kind
 
 PAGE = Path(__file__).parents[2] / "docs" / "study-file.md"

@@ -10,8 +10,9 @@ import pytest
 
 from leakline.attacks import MENU as ATTACKS
 from leakline.data import DATASETS
+from leakline.study.scenario import LOOP, STUDY
 from leakline.study.schema import schema
-from leakline.study.spec import LOOP, STUDY, built_in
+from leakline.study.spec import built_in
 
 jsonschema = pytest.importorskip("jsonschema")
 MADE = schema()

@@ -13,14 +13,13 @@ import torch
 from leakline.data.base import Data, Dataset, Kind
 from leakline.data.guard import lengths_agree, npz_names, read_npz
 from leakline.data.images import channels_first, resize
-from leakline.data.people import Record, gather
-from leakline.data.split import group_ids, subset
+from leakline.data.people import PERSONAL, Record, gather, records_of
+from leakline.data.split import limited, subset
 from leakline.errors import DataError
 from leakline.names import printable
 
 Layout = Literal["auto", "nchw", "nhwc", "nhw", "ncl", "nlc", "nd"]
 MOST_CLASSES = 10_000
-PERSONAL = ("patient", "site", "sex", "age", "split")
 
 
 @dataclass(frozen=True)
@@ -88,8 +87,7 @@ class Npz:
         texts = {c: [str(v) for v in arrays[c].tolist()] for c in self.columns}
         columns = dict(dataset.columns) | {c: tuple(values[i] for i in trained) for c, values in texts.items()}
         dataset = replace(dataset, columns=columns)
-        rows = subset(dataset.train.labels(), group_ids(dataset.train), self.limit)
-        return dataset if len(rows) == len(dataset.train) else dataset.take(rows)
+        return limited(dataset, self.limit)
 
     def _array(self, path: Path, field: str, there: Sequence[str]) -> str:
         """The name of the array that holds a fact about people; "" where there is none."""
@@ -221,10 +219,8 @@ def _masks(path: Path, y: np.ndarray) -> np.ndarray:
 
 def _records(path: Path, arrays: Mapping[str, np.ndarray], facts: Mapping[str, str], n: int) -> list[Record]:
     """What arrays say of people, one record for each example."""
-    texts = {}
-    for field, name in facts.items():
-        if name and name in arrays:
-            if arrays[name].ndim != 1:
-                raise DataError(f"{name} must be one value for each example: {arrays[name].shape}", printable(path))
-            texts[field] = [str(value) for value in arrays[name].tolist()]
-    return [Record(**{field: values[i] for field, values in texts.items()}) for i in range(n)]
+    told = {field: arrays[name] for field, name in facts.items() if name and name in arrays}
+    for field, values in told.items():
+        if values.ndim != 1:
+            raise DataError(f"{facts[field]} must be one value for each example: {values.shape}", printable(path))
+    return records_of({field: values.tolist() for field, values in told.items()}, n)

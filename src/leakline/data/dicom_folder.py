@@ -18,7 +18,7 @@ from leakline.data.guard import folder_of, reading
 from leakline.data.images import channels_first
 from leakline.data.people import gather
 from leakline.data.pseudonyms import pseudonyms
-from leakline.data.split import group_ids, subset
+from leakline.data.split import limited
 from leakline.errors import DataError
 from leakline.names import printable
 
@@ -87,8 +87,7 @@ class DicomFolder:
         y = torch.tensor([classes.index(record.label) for record in kept])
         remarks = [*lines, *more, *several([scans[file] for file in records], self.size)]
         dataset = gather("dicom-folder", x, y, kept, [text(c) for c in classes], printable(root), remarks=remarks)
-        rows = subset(dataset.train.labels(), group_ids(dataset.train), self.limit)
-        return dataset if len(rows) == len(dataset.train) else dataset.take(rows)
+        return limited(dataset, self.limit)
 
     def _read(self, root: Path, files: list[Path]) -> tuple[dict[str, Scan], dict[str, str]]:
         """Scans by file, and why each of the others cannot be read."""

@@ -18,7 +18,7 @@ from leakline.data.files import below, ending, instead, needs_package, text
 from leakline.data.folders import classes_of, describe_files, refuse
 from leakline.data.guard import folder_of, reading
 from leakline.data.people import Record, gather
-from leakline.data.split import group_ids, subset
+from leakline.data.split import limited
 from leakline.errors import DataError
 from leakline.names import printable
 
@@ -112,8 +112,7 @@ class NiftiFolder:
             y = torch.tensor([names.index(r.label) for r in kept])
             classes = tuple(text(name) for name in names)
         dataset = gather("nifti-folder", x, y, kept, classes, printable(root), kind, lines)
-        rows = subset(dataset.train.labels(), group_ids(dataset.train), self.limit)
-        return dataset if len(rows) == len(dataset.train) else dataset.take(rows)
+        return limited(dataset, self.limit)
 
     def _read(
         self, records: Mapping[str, Record], files: Mapping[str, Path]

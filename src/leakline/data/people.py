@@ -8,7 +8,7 @@ arrays or tags.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +21,8 @@ from leakline.names import printable
 
 FIELDS = ("label", "site", "patient", "sex", "age", "split")
 """What a sheet, a pattern or an array may tell of a record."""
+PERSONAL = ("patient", "site", "sex", "age", "split")
+"""The keys of a loader that name the column or array which tells it."""
 COLUMNS = ("site", "patient", "sex", "age")
 """What one may partition by."""
 UNKNOWN = "unknown"
@@ -44,6 +46,12 @@ class Record:
     def tested(self) -> bool:
         """Whether it is in the official test part."""
         return self.split.lower() in HELD
+
+
+def records_of(told: Mapping[str, Sequence[object]], count: int) -> list[Record]:
+    """One record for each of ``count`` examples from columns by field; a column that is not there says nothing."""
+    texts = {field: [str(value) for value in values] for field, values in told.items()}
+    return [Record(**{field: values[i] for field, values in texts.items()}) for i in range(count)]
 
 
 def gather(

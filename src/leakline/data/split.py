@@ -11,7 +11,7 @@ import hashlib
 
 import numpy as np
 
-from leakline.data.base import Data
+from leakline.data.base import Data, Dataset
 
 
 def stream(seed: int, *purpose: str) -> np.random.Generator:
@@ -115,3 +115,9 @@ def subset(labels: np.ndarray, groups: np.ndarray | None, limit: int | None, see
     if limit is None or limit >= n:
         return np.arange(n)
     return choose(labels, groups, limit / n, stream(seed, "limit"))
+
+
+def limited(dataset: Dataset, limit: int | None) -> Dataset:
+    """The same data set with at most so many training examples, whole groups and all classes: see `subset`."""
+    rows = subset(dataset.train.labels(), group_ids(dataset.train), limit)
+    return dataset if len(rows) == len(dataset.train) else dataset.take(rows)

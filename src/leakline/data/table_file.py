@@ -14,8 +14,8 @@ from leakline.data.base import Dataset
 from leakline.data.csv_signals import need, read_csv
 from leakline.data.guard import CSV_BYTES, reading
 from leakline.data.images import channels_first, decode_many
-from leakline.data.people import Record, gather
-from leakline.data.split import group_ids, subset
+from leakline.data.people import PERSONAL, Record, gather, records_of
+from leakline.data.split import limited
 from leakline.errors import DataError
 from leakline.names import natural, printable
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MOST_CATEGORIES, MOST_CLASSES = 100, 1000
-PERSONAL = ("patient", "site", "sex", "age", "split")
 NOT_YET = "is not supported yet"
 
 
@@ -64,16 +63,14 @@ class TableFile:
         named = {field: name for field in PERSONAL if (name := str(getattr(self, field)))}
         need(frame, [self.label, *named.values(), *self.columns], path)
         classes, y = _classes(frame[self.label].tolist(), path, self.label)
-        texts = {field: frame[name].fillna("").astype(str).tolist() for field, name in named.items()}
-        records = [Record(**{field: values[i] for field, values in texts.items()}) for i in range(len(frame))]
+        told = {field: frame[name].fillna("").astype(str).tolist() for field, name in named.items()}
+        records = records_of(told, len(frame))
         others = [c for c in frame.columns if c not in (self.label, *named.values())]
         chosen = [*(self.columns or others)]
         pictures = [c for c in chosen if isinstance(frame[c].iloc[0], dict) and "bytes" in frame[c].iloc[0]]
         held = np.array([r.tested for r in records], dtype=bool)
         x = self._images(frame, pictures[0], path) if pictures else self._numbers(frame, chosen, ~held, path)
-        dataset = gather("table", x, torch.from_numpy(y), records, classes, printable(path))
-        rows = subset(dataset.train.labels(), group_ids(dataset.train), self.limit)
-        return dataset if len(rows) == len(dataset.train) else dataset.take(rows)
+        return limited(gather("table", x, torch.from_numpy(y), records, classes, printable(path)), self.limit)
 
     def _images(self, frame: pd.DataFrame, column: str, path: Path) -> torch.Tensor:
         sources = [bytes(cell["bytes"] or b"") for cell in frame[column]]

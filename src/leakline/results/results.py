@@ -139,6 +139,11 @@ class Results:
         """The finished cells with their seeds pooled."""
         return pool(self.finished.cells, self.headline, self.measures)
 
+    @property
+    def seeds(self) -> int:
+        """How many seeds the settings were run with, at most."""
+        return max((len(setting.cells) for setting in self.settings), default=1)
+
     @cached_property
     def frame(self) -> pandas.DataFrame:
         """Every reading as one row of a pandas frame: see `leakline.results.frame`."""

@@ -111,6 +111,7 @@ def check_study(study: Study) -> Checked:
     seen: set[tuple[Any, ...]] = set()
     wrong: dict[str, list[str]] = {}
     statistics: dict[str, list[str]] = {}
+    chosen: dict[str, list[str]] = {}
     asked: dict[tuple[Any, ...], float] = {}
     for cell in study.cells:
         labels = tuple((k, str(v)) for k, v in cell.labels.items() if k != "seed")  # a swept list cannot be a key
@@ -133,7 +134,8 @@ def check_study(study: Study) -> Checked:
             checked.warnings += [w for w in dict.fromkeys(remarks) if w not in checked.warnings]
             if labels not in seen:
                 seen.add(labels)
-                checked.notes += _chosen(study.choice_on(cell), " ".join(str(v) for _, v in labels))
+                for text in _chosen(study.choice_on(cell)):
+                    chosen.setdefault(text, []).append(" ".join(str(v) for _, v in labels))
                 for text in _look_at_statistics(federation):
                     statistics.setdefault(text, []).append(str(cell.labels.get("defence", "")))
                 card = formal_card(cell.setting, federation, study.delta)
@@ -154,6 +156,7 @@ def check_study(study: Study) -> Checked:
             4 * federation.layout.size * (3 if not federation.strategy.optimiser.stateless else 1) / 2**20
         )
     checked.problems += said_once(wrong, len(study.cells))
+    checked.notes += said_once(chosen, len(seen), "settings")
     checked.warnings += [f"{text} ({_few(list(dict.fromkeys(names)))})" for text, names in statistics.items()]
     checked.bill.worlds = sum(asked.values())
     checked.bill.minutes += checked.bill.worlds + checked.bill.searches
@@ -168,13 +171,13 @@ def _note_wire(wire: dict[str, dict[str, int]], scenario: str, cell: Cell, feder
     wire[where] = {"values": size, "all": federation.layout.size + frozen, "bytes": 4 * size}
 
 
-def _chosen(choice: Choice | None, cell: str) -> list[str]:
+def _chosen(choice: Choice | None) -> list[str]:
     """Which attacks were chosen for a cell, which were left out and why."""
     if choice is None:
         return []
-    lines = [f"{cell}: the strongest attacks, {choice.minutes:.1f} nominal minutes for each seed"]
-    lines += [f"{cell}: takes {text}" for text in choice.taken]
-    return lines + [f"{cell}: leaves out {text}" for text in choice.left]
+    lines = [f"the strongest attacks, {choice.minutes:.1f} nominal minutes for each seed"]
+    lines += [f"takes {text}" for text in choice.taken]
+    return lines + [f"leaves out {text}" for text in choice.left]
 
 
 def _partition(federation: Federation) -> list[list[Any]]:

@@ -88,6 +88,7 @@ class Counted:
     """Federations that the attack has had trained so far, to compare with."""
     _told: int = field(default=0, repr=False)
     _every: int = field(default=0, repr=False)
+    _lane: int = field(default=0, repr=False)
     _whole: float = field(default=0.0, repr=False)
 
     def kind(self, what: What) -> Kind:
@@ -109,7 +110,7 @@ class Counted:
         return Counted(self.pace, self.cell, self.place, self.where, attack)
 
     def met(self) -> None:
-        """The attack is done."""
+        """The attack is done; what it was counted for and did not do teaches nothing of what that would have taken."""
         for what in ("worlds", "search"):
             if (self.cell, self.kind(what)) in self.pace.left:
                 self.pace.end(self.cell, self.kind(what))
@@ -137,10 +138,19 @@ class Counted:
             self.worlds += 1
             self.pace.did(self.cell, self.kind("worlds"), rounds, f"exchange {self.worlds}")
 
-    def watched(self, rounds: int, line: str) -> None:
-        """A federation of so many rounds was trained beside others, to compare with."""
-        if self.pace.left.get((self.cell, self.kind("worlds")), 0.0) > 0:
-            self.pace.did(self.cell, self.kind("worlds"), rounds, line)
+    def watched(self, rounds: int, done: int, every: int, lanes: int) -> None:
+        """A federation of so many rounds was trained beside others, to compare with: the ``done``-th of ``every``.
+
+        ``lanes`` of them run side by side and end at about the same time, so the first that ends stands for all.
+        """
+        line, kind = f"{done} of {every} federations to compare with", self.kind("worlds")
+        if (there := done - 1 - self.worlds) > 0:  # trained before, by an earlier attack or another day
+            self.pace.skip(self.cell, kind, there * rounds)
+        first = self._lane == 0
+        beside = min(lanes, every - done + 1) if first else 0
+        self.worlds, self._lane = done, (self._lane + 1) % lanes
+        if self.pace.left.get((self.cell, kind), 0.0) > 0 or not first:
+            self.pace.did(self.cell, kind, beside * rounds, line)
         else:
             self.pace.show(line)
 

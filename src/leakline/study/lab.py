@@ -136,17 +136,15 @@ class Lab:
 
     def watched(self, federations: Sequence[Federation], look: base.Look) -> list[dict[str, np.ndarray]]:
         """What ``look`` writes down of each federation; those that no attack on this run has had yet are trained."""
-        workers = self.workers or cores()
-        on_cpu = self.federation.engine.device == "cpu"
+        lanes = (self.workers or cores()) if self.federation.engine.device == "cpu" else 1
 
         def trained(federation: Federation, done: int) -> None:
-            line = f"{done} of {len(federations)} federations to compare with"
             if self.counted is not None:
-                self.counted.watched(federation.rounds, line)
+                self.counted.watched(federation.rounds, done, len(federations), lanes)
             else:
-                self.says(line)
+                self.says(f"{done} of {len(federations)} federations to compare with")
 
-        return watched(self.run.notes("watched"), federations, look, workers if on_cpu else 1, trained)
+        return watched(self.run.notes("watched"), federations, look, lanes, trained)
 
 
 def meet(attacks: Mapping[str, Attack], lab: Lab) -> None:

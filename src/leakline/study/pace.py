@@ -2,15 +2,18 @@
 
 Work is counted before anything runs: rounds of the cells' own training, rounds of the federations that attacks train to
 compare with, steps of searches, and each meeting of an attack with a cell (what it computes besides). A unit's price is
-what such units took so far in the same place (network, data, plan, defences); where none was done yet, it is
+what such units took so far in the same place (network, data, plan, defences). Where none was done yet, it is
 
-    worlds   what a round of the cell's own training takes there, times what worlds took of it elsewhere
-    train    a trial round and what rounds take besides elsewhere (judging, writing), else by the number of examples
-    search   examples' steps of a timed pass, times what searches took of it elsewhere
+    train    a trial round; else by the number of examples
+    worlds   a round of the cell's own training there
+    search   an example's step, timed; a search is counted by the most that it may take, and ends when it finds nothing
+             better: `USUAL` of that is expected
     meet     what the same attack took elsewhere
 
-Of searches and meetings nothing is known before the first: how soon a search ends depends on what it finds. Until then
-the time left is the least that it can be. Whatever was there already costs nothing and teaches nothing.
+times what the same kind of work took elsewhere of what was believed of it there.
+
+The time left is said once most of it is of kinds that were tried: before that it is not known. Whatever was there
+already costs nothing and teaches nothing.
 
 Where several cells are worked on at once, each has a pace of its own, wherever that is; what it tells is added up here.
 """
@@ -24,6 +27,11 @@ from dataclasses import astuple, dataclass, field
 from typing import Any, Literal
 
 What = Literal["train", "worlds", "search", "meet"]
+
+USUAL = 0.5
+"""The share of what was counted that a search is expected to take, before any has ended."""
+TRIED = 0.5
+"""So much of the time left must be of kinds of work that were tried, for it to be said."""
 
 
 @dataclass(frozen=True)
@@ -42,17 +50,12 @@ class Standing:
     path: tuple[str, ...]
     share: float
     left: float | None
-    at_least: bool = False
-    """Whether some of the work is of a kind that nobody knows the price of yet."""
+    """None: not known yet."""
 
     def line(self) -> str:
         """In words."""
         shown = ", ".join(part for part in self.path if part)
-        return (
-            shown
-            if self.left is None
-            else f"{shown} ({'at least ' if self.at_least else ''}{duration(self.left)} left)"
-        )
+        return f"{shown} ({'time left not known yet' if self.left is None else f'{duration(self.left)} left'})"
 
 
 def duration(seconds: float) -> str:
@@ -69,7 +72,7 @@ class Prices:
     seconds: dict[Kind, float] = field(default_factory=lambda: defaultdict(float))
     units: dict[Kind, float] = field(default_factory=lambda: defaultdict(float))
     tried: dict[Kind, float] = field(default_factory=dict)
-    """Seconds of a unit, from a trial."""
+    """Seconds of a unit, from a trial: rounds of training, steps of searches."""
     examples: dict[str, float] = field(default_factory=dict)
     """By place: examples' training steps in a round."""
 
@@ -82,36 +85,36 @@ class Prices:
         """Seconds of one unit."""
         if self.units[kind] > 0:
             return self.seconds[kind] / self.units[kind]
-        return self._before(kind) * self._off(kind) if self.knows(kind) else 0.0
+        return self._believed(kind) * self._off(kind)
 
     def knows(self, kind: Kind) -> bool:
-        """Whether anything is known of such work."""
-        alike = any(k.attack == kind.attack for k in self._done(kind.what))
-        return alike or kind.what in ("train", "worlds")
+        """Whether such work was done anywhere: then what it took there corrects what is believed of it here."""
+        return any(k.attack == kind.attack for k in self._done(kind.what))
 
-    def _before(self, kind: Kind) -> float:
+    def _believed(self, kind: Kind) -> float:
         """What a unit is believed to take, before any was done there."""
-        if kind in self.tried:
-            return self.tried[kind] + (self._besides() if kind.what == "train" else 0.0)
+        if kind.what == "train":
+            return self._round(kind.where)
         if kind.what == "worlds":
             return self.of(Kind("train", kind.where))
-        if kind.what == "train":
-            known = {k: s for k, s in {**self.tried, **self._done("train")}.items() if k.what == "train"}
-            steps = sum(self.examples.get(k.where, 0.0) for k in known)
-            return sum(known.values()) / steps * self.examples.get(kind.where, 0.0) if steps else 0.0
-        alike = {k: s for k, s in self._done(kind.what).items() if k.attack == kind.attack}
-        return sum(alike.values()) / len(alike) if alike else 0.0
+        if kind.what == "search":
+            return USUAL * self.tried.get(kind, 0.0)
+        alike = [s for k, s in self._done("meet").items() if k.attack == kind.attack]
+        return sum(alike) / len(alike) if alike else 0.0
+
+    def _round(self, where: str) -> float:
+        """What a round is believed to take: tried, or by its examples where others were tried or done."""
+        known = {k: s for k, s in {**self._done("train"), **self.tried}.items() if k.what == "train"}
+        if (here := self.tried.get(Kind("train", where))) is not None:
+            return here
+        steps = sum(self.examples.get(k.where, 0.0) for k in known)
+        return sum(known.values()) / steps * self.examples.get(where, 0.0) if steps else 0.0
 
     def _off(self, kind: Kind) -> float:
-        """By how much beliefs about worlds and searches were wrong elsewhere."""
-        done = [k for k in self._done(kind.what) if k.attack == kind.attack and kind.what in ("worlds", "search")]
-        believed = sum(self._before(k) * self.units[k] for k in done)
+        """By how much beliefs about such work were wrong elsewhere."""
+        done = [k for k in self._done(kind.what) if k.attack == kind.attack and (k in self.tried or k.what == "worlds")]
+        believed = sum(self._believed(k) * self.units[k] for k in done)
         return sum(self.seconds[k] for k in done) / believed if believed > 0 else 1.0
-
-    def _besides(self) -> float:
-        """What a round of training takes beside clients' turns, from places where both are known."""
-        known = [s - self.tried[k] for k, s in self._done("train").items() if k in self.tried]
-        return max(sum(known) / len(known), 0.0) if known else 0.0
 
     def _done(self, what: What) -> dict[Kind, float]:
         """Seconds of a unit by kind, for all that were done."""
@@ -154,14 +157,13 @@ class Pace:
     def skip(self, cell: str, kind: Kind, units: float) -> None:
         """So many units need not be done: they were there."""
         self.left[cell, kind] = max(self.left[cell, kind] - units, 0.0)
-        self._mark = self.clock()
 
     def end(self, cell: str, kind: Kind) -> None:
         """All of it is done, also where less was needed than was counted."""
         now, units = self.clock(), self.left.pop((cell, kind), 0.0)
-        if units and self.prices.units[kind] + (kind.what != "worlds") > 0:
+        if kind.what == "meet" or self.prices.units[kind] > 0:
             self.prices.add(kind, now - self._mark, units)
-        self._mark = now
+            self._mark = now
 
     def drop(self, cell: str) -> None:
         """A cell asks for nothing more: it is done, or it failed."""
@@ -200,22 +202,29 @@ class Pace:
         """Whoever worked on a cell does so no more; the next one's pace begins anew."""
         self._heard.pop(cell, None)
 
+    def _expected(self) -> dict[tuple[str, Kind], float]:
+        """Seconds that are expected of all that is left, by cell and kind."""
+        prices = {kind: self.prices.of(kind) for _, kind in self.left}
+        return {(cell, kind): units * prices[kind] for (cell, kind), units in self.left.items()}
+
     @property
     def seconds_left(self) -> float:
         """What is left at the prices so far, shared by those at work, less what has passed since anything was done."""
         cells: dict[str, float] = defaultdict(float)
-        for (cell, kind), units in self.left.items():
-            cells[cell] += units * self.prices.of(kind)
+        for (cell, _), seconds in self._expected().items():
+            cells[cell] += seconds
         counted = max(sum(cells.values()) / self.at_once, max(cells.values(), default=0.0))
         return max(counted - (self.clock() - self._mark), 0.0)
 
     def standing(self, *detail: str) -> Standing:
         """Where the study stands now."""
+        expected = self._expected()
+        counted = sum(expected.values())
+        tried = sum(seconds for (_, kind), seconds in expected.items() if self.prices.knows(kind))
+        known = any(self.prices.units.values()) and tried >= TRIED * counted
         spent, left = self.clock() - self._start, self.seconds_left
-        known = any(self.prices.units.values())
         share = spent / (spent + left) if known and spent + left > 0 else 0.0
-        open_ = any(units > 0 and not self.prices.knows(kind) for (_, kind), units in self.left.items())
-        return Standing((*self.path, *detail), share, left if known else None, open_)
+        return Standing((*self.path, *detail), share, left if known else None)
 
     def show(self, *detail: str) -> None:
         """Tell whoever watches."""

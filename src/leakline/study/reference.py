@@ -17,7 +17,7 @@ from leakline.study.build import parameters
 from leakline.study.data_table import SHARING
 from leakline.study.meanings import MEANINGS
 from leakline.study.model_table import ADAPTING
-from leakline.study.spec import LOOP, STUDY
+from leakline.study.scenario import LOOP, STUDY
 from leakline.study.values import Keys, described, kind, sample
 
 HEAD = """\

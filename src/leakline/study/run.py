@@ -213,11 +213,11 @@ def check_parts(study: Study, see: Callable[[Cell, str, Federation], None] | Non
     return keys
 
 
-def said_once(wrong: Mapping[str, Sequence[str]], cells: int) -> list[str]:
-    """Each problem once, with the cells that have it: what is wrong with the data is wrong with them all."""
+def said_once(said: Mapping[str, Sequence[str]], count: int, what: str = "cells") -> list[str]:
+    """Each text once, with those it is said of: what is wrong with the data is wrong with all cells."""
     lines = []
-    for text, names in wrong.items():
-        many = f"all {cells} cells" if len(names) == cells > 1 else f"{names[0]} and {len(names) - 1} more cells"
+    for text, names in said.items():
+        many = f"all {count} {what}" if len(names) == count > 1 else f"{names[0]} and {len(names) - 1} more {what}"
         lines.append(f"{many if len(names) > 1 else names[0]}: {text}")
     return lines
 

@@ -15,7 +15,7 @@ from leakline.bench.training import Plan
 from leakline.study.build import parameters
 from leakline.study.data_table import SHARING
 from leakline.study.model_table import ADAPTING
-from leakline.study.spec import LOOP, STUDY
+from leakline.study.scenario import LOOP, STUDY
 from leakline.study.values import Keys, described
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"

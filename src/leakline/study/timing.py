@@ -9,15 +9,15 @@ import torch
 
 from leakline.bench.training import Job, train
 from leakline.errors import LeaklineError
-from leakline.federation import Federation
-from leakline.messages import Order
+from leakline.federation import Federation, federate
 from leakline.randomness import Stream
 from leakline.runtimes.local import LocalTransport
 from leakline.runtimes.machine import cores, tune_allocator
 from leakline.study.describe import THREADS
+from leakline.study.judges import judged
 
-QUICK = 2.0
-"""A trial round that takes fewer seconds is done twice, so that starting the workers does not count."""
+QUICK = 20.0
+"""A trial round that takes fewer seconds is done twice: the first has workers to start and kernels to warm up."""
 
 
 @dataclass(frozen=True)
@@ -58,18 +58,16 @@ def timed_pass(federation: Federation) -> Timed:
 
 
 def trial_round(federation: Federation, workers: int = 0) -> float | None:
-    """Seconds of a round of everybody's turns under the federation's own defences; None where it cannot be done."""
-    weights = federation.bench().initial.only(federation.shares)
+    """Seconds of a round, judged and all, under the federation's own defences; None where it cannot be done."""
+    took = None
     try:
         with LocalTransport(federation, workers) as transport:
-            notes = federation.stack.brief(federation.turns(0, {}))
-            orders = [Order(name, 0, weights, notes) for name in federation.invited(0)]
-            for _ in range(2):
-                start = time.perf_counter()
-                answered = sum(1 for _ in transport.exchange(orders))
-                took = time.perf_counter() - start
+            start = time.perf_counter()
+            for round_ in federate(replace(federation, rounds=min(federation.rounds, 2)), transport):
+                judged(federation, transport, round_)
+                took, start = time.perf_counter() - start, time.perf_counter()
                 if took >= QUICK:
                     break
     except LeaklineError:  # whatever is wrong will be said when it is run
         return None
-    return took if answered else None
+    return took

@@ -62,7 +62,7 @@ def attacked(world, told, tmp_path_factory):
 
 def test_whoever_watches_is_told_how_far_it_has_come(attacked, told):
     assert any(line.startswith("grad+bn of one: restart 1, iteration ") for line in told)
-    assert any(line.startswith("grad+bn of other: ") and " min left" in line for line in told)
+    assert any(line.startswith("grad+bn of other: ") and "objective" in line for line in told)
 
 
 def test_it_reads_ssim_psnr_and_rdlv_of_each_attacked_client_and_over_all(attacked):
@@ -164,7 +164,7 @@ def test_every_part_of_a_client_that_splits_itself_is_attacked(tmp_path):
     task = Task((Client("a", data.take([0, 1])),), None, data.take(range(20, 60)), ("0", "1", "2", "3"))
     dealt = Intermediaries(noise_multiplier=1.0, clip=1.0, parts=2, smallest=1)
     split = Federation(task, SMOOTH, Plan(batch=4, learning_rate=0.05), rounds=1, defences=(dealt,), noise="seeded")
-    attack = GradientInversion(iterations=100, restarts=1)
+    attack = GradientInversion(iterations=100, restarts=1, deals=1)
     lab = lab_of(split, attack, tmp_path)
     (challenge,) = attack.challenges(lab)
     assert [u.examples for u in challenge.view.updates[0]] == [1, 1]
@@ -196,7 +196,6 @@ def test_what_cannot_be_attacked_is_refused_before_training(world):
     refuse("cannot be read", embedding="nowhere.safetensors")
     refuse("round 3 of 1", rounds=(3,))
     refuse("the model has none", replace(world, model=SmallCNN((8,), 8)))
-    refuse("only SGD", replace(world, plan=Plan(optimiser="adam")))
     GradientInversion(variant="geiping").check(replace(world, model=SmallCNN((8,), 8)))
     for wrong in ({"variant": "magic"}, {"rounds": ()}, {"restarts": -1}):
         with pytest.raises(ValueError, match=r"magic|\(\)|0"):

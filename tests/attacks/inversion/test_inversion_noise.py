@@ -115,7 +115,7 @@ def test_little_noise_is_matched_as_if_there_were_none():
 
 def test_the_attack_weighs_noise_by_itself_and_needs_public_images_for_it(tmp_path):
     federation = world(PercentileGaussian(0.1))
-    attack = GradientInversion(iterations=100, restarts=1)
+    attack = GradientInversion(iterations=100, restarts=1, deals=1)
     store = Store(tmp_path)
     lab = Lab(federation, store, train_run(store, federation, workers=1, keep=attack.wants(federation)), 1)
     (challenge,) = attack.challenges(lab)

@@ -167,14 +167,14 @@ def test_several_problems_side_by_side_are_each_searched_as_if_alone(scene, tmp_
 
 def test_a_search_side_by_side_that_is_stopped_goes_on_to_the_same_end(scene, tmp_path):
     seen, prior, _ = scene
-    how = Search(optimiser="adam", iterations=300, levels=(1.0,), restarts=2, patience=400)
+    how = Search(optimiser="adam", iterations=110, levels=(1.0,), restarts=2, patience=400)
     problem = problem_of(seen, prior, Terms(update=0.1))
     heard = []
     first = search(problem, how, workers=2, checkpoint=tmp_path, progress=heard.append, stop=lambda: len(heard) >= 2)
-    assert first.iterations < 600
+    assert first.iterations < 220
     rest = search(problem, how, workers=2, checkpoint=tmp_path)
     whole = search(problem, how)
-    assert rest.iterations == whole.iterations == 600
+    assert rest.iterations == whole.iterations == 220
     assert rest.objective == pytest.approx(whole.objective, rel=1e-3)
 
 
@@ -231,9 +231,9 @@ def test_progress_says_where_the_search_stands(scene):
     how = Search(optimiser="adam", iterations=110, levels=(1.0,), restarts=1, patience=200)
     told = []
     search(problem_of(seen, prior, Terms(update=0.0)), how, progress=told.append)
-    assert [s.iteration for s in told] == [50, 100]
-    assert all(s.iterations == 110 and s.seconds_left >= 0 and math.isfinite(s.objective) for s in told)
-    assert told[0].line().startswith(f"restart 1, iteration 50/110, objective {told[0].objective:.4g}, ")
+    assert [(s.iteration, s.ended) for s in told] == [(50, False), (100, False), (110, True)]
+    assert all(s.iterations == 110 and math.isfinite(s.objective) for s in told)
+    assert told[0].line() == f"restart 1, iteration 50/110, objective {told[0].objective:.4g}"
 
 
 def test_bad_input_is_said_at_once(scene):
@@ -242,8 +242,6 @@ def test_bad_input_is_said_at_once(scene):
     vector[3] = float("nan")
     with pytest.raises(StackError, match="NaN"):
         problem_of(replace(seen, delta=seen.delta.like(vector)), prior, Terms())
-    with pytest.raises(StackError, match="adam"):
-        problem_of(replace(seen, plan=Plan(optimiser="adam")), prior, Terms())
     plain = Bench(SmallCNN((4,), 4).build((1, 32, 32), 4), functional.cross_entropy)
     with pytest.raises(StackError, match="no BatchNorm"):
         problem_of(Intercepted(plain, plain.initial, plain.initial, PLAN, 1), prior, Terms())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -102,6 +101,8 @@ VARIANTS: dict[Variant, Method] = {
   deep-inversion  Yin et al. 2020: class loss and the global model's own statistics; uses no update at all
 """
 
+USUAL = 0.5
+"""The share of its iterations at which a restart is expected to end, before any has."""
 SETTINGS: dict[str, type] = {f.name: part for part in (Terms, Search) for f in fields(part)}
 """What `GradientInversion.settings` may say, and of which part of the engine it is a field."""
 
@@ -129,6 +130,7 @@ class GradientInversion(Attack):
     they are). ``rounds`` are attacked, for ``clients`` (all, if none are named) whose images are not more
     than ``most_images``; of the ways to have labels and to deal them out to steps at most ``deals`` are tried.
     ``reading``: the exact K-step inverse of running averages, or the paper's one-step formula.
+    Clients may train with SGD or Adam; of one step of Adam, bounds of the gradients are matched (see `adam`).
     ``embedding``: weights (safetensors) of the network that looks for reconstructions among all images; without them
     one is trained on the server's public images. ``settings`` stand in the place of the variant's by name: any field
     of `Terms` or `Search`.
@@ -226,10 +228,6 @@ class GradientInversion(Attack):
             raise _wrong(f"round {max(self.rounds)} of {federation.rounds} does not exist", "rounds count from 0")
         if federation.task.kind != "classification" or len(federation.task.shape) != 3:
             raise _wrong("it inverts images with class labels", "use a classification task of images")
-        if federation.plan.optimiser != "sgd":
-            raise _wrong(
-                f"clients train with {federation.plan.optimiser}: only SGD can be simulated", 'optimiser = "sgd"'
-            )
         if self.defences == "known" and (silent := federation.stack.treatment.unknown):
             raise _wrong(
                 f"it does what the clients do, and {silent[0]} does not say what it does to gradients or updates",
@@ -248,14 +246,13 @@ class GradientInversion(Attack):
 
     def passes(self, federation: Federation) -> float:
         """The searches' price in examples' training steps, if none ends early."""
-        images = sum(len(federation.clients[name].train) for name in self._targets(federation))
         # An evaluation that matches updates takes 6.6 forward passes (benchmarks), any other and a training step three.
         each = 2.2 if self.method.terms.update else 1.0
         how = self.method.search
         # One image's label is tried only under noise; the labels of several may be anyway.
         sizes = [len(federation.clients[name].train) for name in self._targets(federation)]
         several = sum(n for n in sizes if n > 1 or federation.stack.loudness)
-        searched = images * how.restarts * how.iterations + several * most_trials(self.deals)
+        searched = sum(sizes) * how.restarts * how.iterations + several * most_trials(self.deals)
         return each * len(self.rounds) * federation.plan.epochs * searched
 
     def effort(self, federation: Federation) -> Effort:
@@ -323,22 +320,16 @@ class GradientInversion(Attack):
             return []
         asked_of = [(view, hints, update) for view, hints in questions for update in view.updates[0]]
         told = [hints for _, hints, _ in asked_of]
-        problems = settled(
-            [self._problem(*each) for each in asked_of], self.method.search, seed=self.seed, workers=workers
-        )
+        problems = [self._problem(*each) for each in asked_of]
+        trials = sum(p.canvas.count * most_trials(1 + len(p.others)) for p in problems)
+        far = _Far(self, told, [p.canvas.count for p in problems], trials)
+        problems = settled(problems, self.method.search, seed=self.seed, workers=workers, tried=far.tried)
         folders = [_notes(hints.notes, update.part) for _, hints, update in asked_of]
         found = searches(
-            problems, self.method.search, seed=self.seed, workers=workers, checkpoints=folders,
-            progress=partial(self._told, told, {}),
-        )  # fmt: skip
+            problems, self.method.search, seed=self.seed, workers=workers, checkpoints=folders, progress=far.searched
+        )
         pairs = iter(zip(found, problems, strict=True))
         return [_together([next(pairs) for _ in view.updates[0]]) for view, _ in questions]
-
-    def _told(self, told: Sequence[Start], done: dict[tuple[int, int], int], number: int, standing: Standing) -> None:
-        """Say how far one search is, and what share that makes of all of them."""
-        done[number, standing.restart] = standing.iteration
-        share = sum(done.values()) / (len(told) * self.method.search.restarts * standing.iterations)
-        told[number].says(f"{self.variant} of {told[number].client}: {standing.line()}", share)
 
     @property
     def _reads(self) -> bool:
@@ -365,6 +356,52 @@ class GradientInversion(Attack):
         Of turns whose images nobody knows, the objective that was reached.
         """
         return readings(guesses, secrets)
+
+
+@dataclass
+class _Far:
+    """How far several searches are, in evaluations times images."""
+
+    attack: GradientInversion
+    told: Sequence[Start]
+    images: Sequence[int]
+    trials: float
+    """Expected of trials of labels: at first all that may be needed, then what they took."""
+    tries: float = 0.0
+    done: dict[tuple[int, int], float] = field(default_factory=dict)
+    """By problem and restart: the share of its iterations that were made."""
+    ended: set[tuple[int, int]] = field(default_factory=set)
+
+    def tried(self, number: int, evaluations: int) -> None:
+        """So many evaluations went into trials of one problem's labels."""
+        self.tries += evaluations * self.images[number]
+        self._say(number, "labels tried")
+
+    def searched(self, number: int, standing: Standing) -> None:
+        """A restart of one search says where it is."""
+        self.trials = self.tries
+        self.done[number, standing.restart] = standing.iteration / standing.iterations
+        if standing.ended:
+            self.ended.add((number, standing.restart))
+        self._say(number, standing.line())
+
+    @property
+    def share(self) -> float:
+        """Of the work that is expected: restarts that go on will end where others ended, or at `USUAL`."""
+        how = self.attack.method.search
+        usual = sum(self.done[k] for k in self.ended) / len(self.ended) if self.ended else USUAL
+        made, expected = self.tries, max(self.trials, self.tries)
+        for number, images in enumerate(self.images):
+            for restart in range(how.restarts):
+                key = (number, restart)
+                done = self.done.get(key, 0.0)
+                made += how.iterations * images * done
+                expected += how.iterations * images * (done if key in self.ended else max(usual, done))
+        return made / max(expected, 1.0)
+
+    def _say(self, number: int, line: str) -> None:
+        start = self.told[number]
+        start.says(f"{self.attack.variant} of {start.client}: {line}", self.share)
 
 
 def _notes(folder: Path | None, part: int) -> Path | None:

@@ -97,11 +97,11 @@ def noise_of(treatment: Treatment, delta: Weights, recipe: Recipe) -> tuple[floa
     """The standard deviation of the noise on an update's parameters and buffers, as it crossed the wire.
 
     Noise on a step's mean gradient goes on in later steps under momentum m: by (1 - m^j) / (1 - m), j steps on. What
-    it changes of later steps' gradients is left out.
+    it changes of later steps' gradients is left out; so is all of it where Adam makes the steps, which adds nothing.
     """
     trained = sum(e.size for e in delta.layout.entries if not e.buffer)
     first, second = treatment.stds(delta.vector, (trained, delta.layout.size - trained))
-    if treatment.examples is not None and (std := treatment.examples.std(delta.vector)):
+    if recipe.optimiser == "sgd" and treatment.examples is not None and (std := treatment.examples.std(delta.vector)):
         last = len(recipe.steps)
         reach = [sum(recipe.momentum**i for i in range(last - k)) for k in range(last)]
         inner = sum((recipe.rate * far * std / len(rows)) ** 2 for far, rows in zip(reach, recipe.steps, strict=True))

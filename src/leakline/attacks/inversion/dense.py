@@ -26,6 +26,7 @@ from time import perf_counter
 import torch
 from torch import Tensor, nn
 
+from leakline.attacks.inversion.adam import bounds
 from leakline.attacks.inversion.judge import Reconstruction
 from leakline.views import ServerView
 
@@ -64,7 +65,8 @@ def reconstruction(view: ServerView, prior: Tensor, index: int) -> Reconstructio
     """What a first dense layer shows of an update of one step; images that it does not show stay at the prior.
 
     None where there is no such layer, where there were several steps, or where nothing was certain (under noise, say).
-    The objective is the worst certificate.
+    Of a step of Adam only units count whose gradients its bounds give to within a few hundredths: those that images
+    hardly move. The objective is the worst certificate.
     """
     update, plan, began = view.updates[0][0], view.plan, perf_counter()
     shape = (_channels(view.bench.model, prior), *prior.shape[2:])
@@ -72,10 +74,14 @@ def reconstruction(view: ServerView, prior: Tensor, index: int) -> Reconstructio
     if name is None or not {f"{name}.weight", f"{name}.bias"} <= update.delta.layout.slices.keys():
         return None
     weight, bias = (view.sent[0][f"{name}.{kind}"] for kind in ("weight", "bias"))
-    g_weight, g_bias = (
-        -update.delta[f"{name}.{kind}"] / plan.rate(index) - plan.weight_decay * value
-        for kind, value in (("weight", weight), ("bias", bias))
-    )
+    moved = [update.delta[f"{name}.{kind}"] for kind in ("weight", "bias")]
+    if plan.optimiser == "adam":
+        found, offset = (bounds(m, w, plan.rate(index)) for m, w in zip(moved, (weight, bias), strict=True))
+        rows = (found.width.amax(1) + offset.width) <= BEYOND * offset.middle.abs()
+        weight, bias, moved = weight[rows], bias[rows], [-found.middle[rows], -offset.middle[rows]]
+    else:
+        moved = [m / plan.rate(index) for m in moved]
+    g_weight, g_bias = (-m - plan.weight_decay * w for m, w in zip(moved, (weight, bias), strict=True))
     shown = read(weight, bias, g_weight, g_bias, update.examples)
     if not shown.falls:
         return None

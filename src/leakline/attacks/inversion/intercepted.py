@@ -10,6 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from leakline.attacks.inversion.adam import Bounds, bounds
 from leakline.attacks.inversion.belief import Belief
 from leakline.attacks.inversion.canvas import Canvas
 from leakline.attacks.inversion.crossing import Crossing, noise_of
@@ -76,18 +77,15 @@ def problem_of(
     """
     if not torch.isfinite(seen.delta.vector).all():
         raise StackError("the update holds NaN or infinite values", "gradient inversion", "drop this client's update")
-    if seen.plan.optimiser != "sgd":
-        raise StackError(
-            f"the clients train with {seen.plan.optimiser}, and only SGD can be simulated",
-            "gradient inversion",
-            'set optimiser = "sgd" in [training]',
-        )
     _fits(seen.bench, prior)
     initial = seen.bench.initial
     before = {e.name: seen.sent[e.name] if e.name in seen.sent.layout.slices else v for e, v in initial.layers()}
     parameters = {e.name: before[e.name] for e in initial.layout.entries if not e.buffer}
     each = seen.treatment.examples
     recipe = Recipe.of(seen.plan, seen.examples, seen.index, rate, math.inf if each is None else each.clip)
+    if recipe.optimiser == "adam" and rate is not None:  # the longest way that a weight went is its steps' whole rate
+        moved = [float(v.abs().max()) for e, v in seen.delta.layers() if not e.buffer]
+        recipe = replace(recipe, rate=max(*moved, 1e-30) / len(recipe.steps))
     single = len(recipe.steps) == 1 and seen.examples == 1
     noise = noise_of(seen.treatment, seen.delta, recipe)
     if single and rate is None and (factor := _factor(seen, parameters, recipe)):
@@ -95,9 +93,13 @@ def problem_of(
         noise = (noise[0] / factor, noise[1] / factor)
         seen = replace(seen, delta=seen.delta * (1 / factor), treatment=Treatment(buffers=seen.treatment.buffers))
         recipe = replace(recipe, clip=math.inf)
-    change = audible({e.name: v for e, v in seen.delta.layers() if not e.buffer}, parameters)
-
     plain = Twin(seen.bench.model)
+    change = {e.name: v for e, v in seen.delta.layers() if not e.buffer}
+    if recipe.optimiser == "sgd":
+        change = audible(change, parameters)
+    else:
+        moving = movable(plain, seen, parameters, prior, recipe)
+        change = {name: v for name, v in change.items() if name in moving}
     momenta = norm_momenta(seen.bench.model)
     if terms.statistics and statistics != "none" and not momenta:
         raise StackError(
@@ -129,14 +131,18 @@ def problem_of(
     if statistics == "global":
         weights = [1.0 / steps] * steps
 
-    gradient = {n: -(v / recipe.rate) - recipe.weight_decay * parameters[n] for n, v in change.items()}
+    known: dict[str, Bounds] = {}
+    if recipe.optimiser == "adam" and steps == 1 and not seen.treatment.updates:
+        known = {n: bounds(v, parameters[n], recipe.rate) for n, v in change.items()}
+    told = {n: known[n].middle if n in known else -v / recipe.rate for n, v in change.items()}
+    gradient = {n: v - recipe.weight_decay * parameters[n] for n, v in told.items()}
     inputs: dict[str, Tensor] = {}
     channels = int(prior.shape[1]) if prior.shape[1] > 1 else _channels(seen.bench.model)
-    if terms.exposed and single:
+    if terms.exposed and single and recipe.optimiser == "sgd":  # algebra needs gradients and not their bounds
         _put(plain, parameters)
         # After a clip of unknown factor the means are not those of the batch.
-        told = statistics == "client" and not seen.treatment.clips
-        means = {name: mean for name, (mean, _) in observed.items()} if told else {}
+        bare = statistics == "client" and not seen.treatment.clips
+        means = {name: mean for name, (mean, _) in observed.items()} if bare else {}
         shown = prior.expand(1, channels, *prior.shape[2:])
         inputs = exposed(plain.sites(shown), gradient, parameters, means)
     found = []
@@ -147,7 +153,7 @@ def problem_of(
     classes = _classes(seen.bench.model)
     return Problem(
         Twin(seen.bench.model, watch=inputs), seen.bench.loss, parameters, recipe,
-        Evidence(change, observed, sent, weights, inputs), terms.on(plain.smooth),
+        Evidence(change, observed, sent, weights, inputs, known), terms.on(plain.smooth),
         Canvas(prior, seen.examples, channels, weighed), classes, found[0] if found else None, crossing,
         tuple(found[1:]),
     )  # fmt: skip
@@ -165,6 +171,20 @@ def audible(change: dict[str, Tensor], weights: dict[str, Tensor]) -> dict[str, 
         for name, v in change.items()
         if float(v.norm()) > 1e-5 * float(weights[name].norm()) and float(v.square().mean().sqrt()) > 1e-6 * loudest
     }
+
+
+def movable(twin: Twin, seen: Intercepted, parameters: dict[str, Tensor], prior: Tensor, recipe: Recipe) -> set[str]:
+    """The entries that images move at all: Adam makes steps as long as any of the rounding on the others.
+
+    Judged by the gradient on noise around the prior; a bias before BatchNorm has none.
+    """
+    shown = prior.expand(max(2, seen.examples), _channels(seen.bench.model), *prior.shape[2:])
+    x = shown + 0.1 * torch.randn(shown.shape, generator=torch.Generator().manual_seed(0))
+    y = torch.arange(len(x)) % _classes(seen.bench.model)
+    once = replace(recipe, steps=(tuple(range(len(x))),), clip=math.inf, weight_decay=0.0)
+    made = simulate(twin, seen.bench.loss, parameters, x, y, once, graph=False)
+    sizes = {name: float(g.detach().square().mean().sqrt()) for name, g in made.first.items()}
+    return {name for name, size in sizes.items() if size > 1e-6 * max(sizes.values())}
 
 
 def norm_momenta(model: nn.Module) -> dict[str, float]:
@@ -198,6 +218,8 @@ def _labels(
     classes, size = len(bias), len(recipe.steps[0])
     if seen.examples == 1 and crossing.loudness <= LOUD:
         return [bias.argmin().view(1)]  # the only negative entry, exactly (Zhao et al. 2020)
+    if recipe.optimiser == "adam":
+        return []  # classes are counted by how long gradients are
     _put(twin, parameters)
     shown = prior.expand(max(2, seen.examples), *prior.shape[1:])
     spread = 0.0
@@ -241,7 +263,7 @@ def _factor(seen: Intercepted, parameters: dict[str, Tensor], recipe: Recipe) ->
     """What the client multiplied one image's update by, where it clips and the last layer tells; else None."""
     treatment, head = seen.treatment, _head(seen.bench.model)
     weight, bias = f"{head}.weight", f"{head}.bias"
-    if not (treatment.clips or math.isfinite(recipe.clip)) or recipe.weight_decay:
+    if not (treatment.clips or math.isfinite(recipe.clip)) or recipe.weight_decay or recipe.optimiser == "adam":
         return None
     if weight not in seen.delta.layout.slices or bias not in seen.delta.layout.slices:
         return None

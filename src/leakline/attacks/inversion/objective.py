@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from leakline.attacks.inversion.adam import Bounds, outside
 from leakline.attacks.inversion.simulate import Simulated
 from leakline.attacks.inversion.statistics import mixed
 
@@ -25,6 +26,7 @@ class Terms:
                   l2       sum |s - o|^2 / sum |o|^2 over all entries together (Zhu et al. 2019, up to a factor)
                   norms    sum over entries of |s - o|, un-squared (paper 001, equation 2), over sum of |o|
                   cosine   1 - cos(s, o) over all entries together (Geiping et al. 2020); blind to the learning rate
+                After one step of Adam it is instead how far gradients miss the bounds that the step leaves (`adam`)
     smooth      how many times more the update counts on a network without kinks: there its mismatch is a smooth
                 function of the image, elsewhere a terraced one that had better not lead
     statistics  mean over BatchNorm layers of the squared error of batch means (in units of the observed standard
@@ -81,13 +83,19 @@ class Evidence:
     before: Mapping[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
     shares: Sequence[float] = (1.0,)
     inputs: Mapping[str, Tensor] = field(default_factory=dict)
+    bounds: Mapping[str, Bounds] = field(default_factory=dict)
+    """What one step of Adam tells of gradients: matched in the place of ``change``, whatever the distance."""
 
 
 def mismatch(terms: Terms, evidence: Evidence, made: Simulated, x: Tensor) -> dict[str, Tensor]:
     """Every term that has a weight, before weighting."""
     found: dict[str, Tensor] = {}
     if terms.update:
-        found["update"] = update_distance(made.change, evidence.change, terms.distance)
+        found["update"] = (
+            outside(made.first, evidence.bounds)
+            if evidence.bounds
+            else update_distance(made.change, evidence.change, terms.distance)
+        )
     if terms.statistics and evidence.statistics:
         found["statistics"] = statistics_distance(made, evidence, terms.moments)
     if terms.exposed and evidence.inputs:

@@ -79,12 +79,13 @@ class Standing:
     iteration: int
     iterations: int
     objective: float
-    seconds_left: float
+    ended: bool = False
 
     def line(self) -> str:
         """In words."""
-        place = f"restart {self.restart + 1}, iteration {self.iteration}/{self.iterations}"
-        return f"{place}, objective {self.objective:.4g}, {self.seconds_left / 60:.1f} min left"
+        return (
+            f"restart {self.restart + 1}, iteration {self.iteration}/{self.iterations}, objective {self.objective:.4g}"
+        )
 
 
 Progress = Callable[[Standing], None]
@@ -252,10 +253,12 @@ class _Run:
         self.clock = time.perf_counter() - self.seconds
         self._descend(progress, stop)
         self._save()
+        if self.finished:
+            progress(Standing(self.restart, self.done, self.how.iterations, self.lowest, ended=True))
 
     def _descend(self, progress: Progress, stop: Callable[[], bool]) -> None:
         how, part = self.how, self.how.iterations // (2 * max(1, len(self.how.levels) - 1))
-        begun, before, told = time.perf_counter(), self.done, self.done
+        told = self.done
         while self.level < len(how.levels):
             level, beta = how.levels[self.level], how.soft[min(self.level, len(how.soft) - 1)]
             last = self.level == len(how.levels) - 1
@@ -280,9 +283,7 @@ class _Run:
                     self.lowest, self.best = value, self.point
                 if self.done - told >= EVERY:
                     told = self.done
-                    pace = (time.perf_counter() - begun) / max(self.done - before, 1)
-                    left = max(how.iterations - self.done, 0)
-                    progress(Standing(self.restart, self.done, how.iterations, value, pace * left))
+                    progress(Standing(self.restart, self.done, how.iterations, value))
                     self._save()
                 stuck = len(history) > 1 and value == history[-1] and how.optimiser == "lbfgs"
                 history.append(value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import ceil
 
@@ -16,28 +16,37 @@ RUNGS = (30, 90)
 than the best, and after the last the best alone."""
 
 
-def settled(problems: Sequence[Problem], how: Search, *, seed: int = 0, workers: int = 1) -> list[Problem]:
+def settled(
+    problems: Sequence[Problem],
+    how: Search,
+    *,
+    seed: int = 0,
+    workers: int = 1,
+    tried: Callable[[int, int], None] = lambda number, evaluations: None,
+) -> list[Problem]:
     """The problems with their labels chosen by the objective, where they have `Problem.others`.
 
-    Successive halving (by thirds), from the same start for all ways of one problem.
+    Successive halving (by thirds), from the same start for all ways of one problem. ``tried`` is told how many
+    evaluations a round of trials took of a problem.
     """
     ways: list[list[Tensor | None]] = [[p.labels, *p.others] for p in problems]
     for rung, iterations in enumerate(RUNGS):
-        tried = [
+        trials = [
             (number, replace(problem, labels=labels, others=()))
             for number, problem in enumerate(problems)
             for labels in ways[number]
             if len(ways[number]) > 1
         ]
-        if not tried:
+        if not trials:
             break
         short = replace(how, iterations=iterations, restarts=1)
-        found = searches([problem for _, problem in tried], short, seed=seed, workers=workers)
-        for number in {n for n, _ in tried}:
-            mine = [(made.objective, i) for i, made in enumerate(found) if tried[i][0] == number]
+        found = searches([problem for _, problem in trials], short, seed=seed, workers=workers)
+        for number in {n for n, _ in trials}:
+            tried(number, sum(made.iterations for i, made in enumerate(found) if trials[i][0] == number))
+            mine = [(made.objective, i) for i, made in enumerate(found) if trials[i][0] == number]
             keep = 1 if rung == len(RUNGS) - 1 else ceil(len(mine) / 3)
             best = min(mine)[0]
-            ways[number] = [tried[i][1].labels for value, i in sorted(mine)[:keep] if value <= 3 * best]
+            ways[number] = [trials[i][1].labels for value, i in sorted(mine)[:keep] if value <= 3 * best]
     return [replace(problem, labels=way[0], others=()) for problem, way in zip(problems, ways, strict=True)]
 
 

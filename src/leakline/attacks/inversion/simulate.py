@@ -1,15 +1,20 @@
 """The client's local training as a differentiable function of its images.
 
-What a client does, W_{k+1} = W_k - eta g(W_k; x_k, y_k), is repeated here out of place, keeping the graph, so that
+What a client does, W_{k+1} = W_k - eta d(g(W_k; x_k, y_k)), is repeated here out of place, keeping the graph, so that
 the mismatch between a simulated and an observed update has a gradient with respect to the pixels. (The attack that
 paper 001 released differences state dicts after in-place steps: its matching term has no gradient at all.)
+
+The direction d of plain SGD is g itself; of Adam, with its state from zero at the turn's begin,
+
+    d_t = (m_t / (1 - b1^t)) / (sqrt(v_t / (1 - b2^t)) + eps)      m_t, v_t  running means of g and of g^2
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -18,6 +23,9 @@ from torch.func import functional_call
 from leakline.attacks.inversion.statistics import running
 from leakline.attacks.inversion.twin import Seen, Twin
 from leakline.bench.training import Loss, Plan
+
+BETAS, EPSILON = (0.9, 0.999), 1e-8
+"""Adam's, as clients have them (`bench.optimisers`)."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +39,7 @@ class Recipe:
     proximal: float = 0.0
     clip: float = math.inf
     """The longest gradient of a single example: longer ones are scaled down before the mean is taken (DP-SGD)."""
+    optimiser: Literal["sgd", "adam"] = "sgd"
 
     @classmethod
     def of(cls, plan: Plan, images: int, index: int = 0, rate: float | None = None, clip: float = math.inf) -> Recipe:
@@ -45,7 +54,21 @@ class Recipe:
             one = [rows for rows in one if len(rows) == size]
         steps = tuple(one * plan.epochs)[: plan.max_steps or None]
         eta = plan.rate(index) if rate is None else rate
-        return cls(steps, eta, plan.momentum, plan.weight_decay, plan.proximal, clip)
+        return cls(steps, eta, plan.momentum, plan.weight_decay, plan.proximal, clip, plan.optimiser)
+
+    def direction(self, gradient: Tensor, memory: dict[str, Tensor], step: int) -> Tensor:
+        """Where a step goes, in units of the rate; ``memory`` holds what the optimiser remembers of one entry."""
+        if self.optimiser == "sgd":
+            if self.momentum and "velocity" in memory:
+                gradient = self.momentum * memory["velocity"] + gradient
+            memory["velocity"] = gradient
+            return gradient
+        for name, beta, value in (("mean", BETAS[0], gradient), ("square", BETAS[1], gradient.square())):
+            memory[name] = (1 - beta) * value + (beta * memory[name] if name in memory else 0.0)
+        mean, square = (memory[n] / (1 - b ** (step + 1)) for n, b in zip(("mean", "square"), BETAS, strict=True))
+        # A root has no derivative at zero, where nothing is to be had from a weight that no image moves.
+        live = square > 0
+        return mean / (torch.where(live, square, 1.0).sqrt() * live + EPSILON)
 
 
 @dataclass(frozen=True)
@@ -58,6 +81,8 @@ class Simulated:
     """The mean over steps of the training loss."""
     statistics_factor: Tensor | None = None
     """What the running averages' change was multiplied by on the way out; None: nothing was."""
+    first: Mapping[str, Tensor] = field(default_factory=dict)
+    """What the optimiser was given in the first step: the gradient, with weight decay."""
 
     def running(self, name: str, start: tuple[Tensor, Tensor], momentum: float) -> tuple[Tensor, Tensor]:
         """A normalisation layer's running mean and variance after the turn, from those before it."""
@@ -76,12 +101,13 @@ def simulate(
 ) -> Simulated:
     """Train ``twin`` from the parameters ``start`` on images x and labels y (classes, or probabilities).
 
-    Plain SGD with momentum, weight decay and FedProx's term as `bench.training.train` has them. With one step and
+    SGD with momentum or Adam, weight decay and FedProx's term as `bench.training.train` has them. With one step and
     plain SGD the change is -eta g(start). ``graph=False`` where only the value is wanted.
     """
     before = {name: value.detach().requires_grad_() for name, value in start.items()}
     weights: dict[str, Tensor] = before
-    velocity: dict[str, Tensor] = {}
+    memory: dict[str, dict[str, Tensor]] = {name: {} for name in start}
+    first: dict[str, Tensor] = {}
     seen, losses = [], []
     for step, rows in enumerate(recipe.steps):
         twin.fix(graph and step == 0)
@@ -99,14 +125,14 @@ def simulate(
                 change = change + recipe.proximal * (weight - before[name])
             if recipe.weight_decay:
                 change = change + recipe.weight_decay * weight
-            if recipe.momentum:
-                change = recipe.momentum * velocity[name] + change if name in velocity else change
-                velocity[name] = change
-            after[name] = weight - recipe.rate * change
+            if step == 0:
+                first[name] = change
+            after[name] = weight - recipe.rate * recipe.direction(change, memory[name], step)
         weights = after if graph else {n: w.detach().requires_grad_() for n, w in after.items()}
     return Simulated(
-        {name: weights[name] - before[name].detach() for name in start}, tuple(seen), torch.stack(losses).mean()
-    )
+        {name: weights[name] - before[name].detach() for name in start}, tuple(seen), torch.stack(losses).mean(),
+        first=first,
+    )  # fmt: skip
 
 
 def _gradients(

@@ -21,8 +21,9 @@ from leakline.flower.transport.turns import as_node
 from leakline.foreign import Foreign
 from leakline.study.cells import Cell, Study
 from leakline.study.files import read_json
+from leakline.study.scenario import Share
 from leakline.study.sharing import task_of
-from leakline.study.spec import Share, parse
+from leakline.study.spec import parse
 from leakline.study.train import Progress, silent
 
 NAME = "leakline"

@@ -101,7 +101,7 @@ def curves(results: Results) -> list[Chart]:
                 where=(where_of(results, setting),),
             )  # fmt: skip
             charts.setdefault(results.place(setting.labels), []).append(series)
-    note = "line: mean over seeds; band: lowest to highest seed"
+    note = "line: mean over seeds; band: lowest to highest seed" if results.seeds > 1 else "one seed"
     every = [v for found in charts.values() for s in found for v in (*s.y, *s.y_low, *s.y_high) if v is not None]
     shares = bool(every) and min(every) >= 0 and max(every) <= 1
     limits = (0.0, 1.0) if shares and max(every) > 0.5 else None

@@ -11,7 +11,7 @@ from leakline.report.charts.chart import where_of
 from leakline.report.page.glossary import meanings
 from leakline.report.page.short import short
 from leakline.report.page.words import VERDICTS, places, verdict_of
-from leakline.report.tables.menu import SEEDS
+from leakline.report.tables.menu import over_seeds
 from leakline.results import Results, Setting
 from leakline.results.settings import Leak, utility_of
 from leakline.results.table import Table, shown
@@ -142,4 +142,5 @@ def _table(results: Results, settings: list[Setting]) -> Table:
     for s in settings:
         leaks = {leak.name: leak.estimate for leak in s.leaks}
         rows.append((*(s.labels.get(a, "") for a in results.axes), s.utility, *(leaks.get(n) for n in names)))
-    return Table("Measured, by setting", (*results.axes, results.headline or "utility", *names), tuple(rows), SEEDS)
+    columns = (*results.axes, results.headline or "utility", *names)
+    return Table("Measured, by setting", columns, tuple(rows), over_seeds(results))

@@ -49,7 +49,8 @@ def distribution(results: Results) -> list[Chart]:
             found.setdefault(key, []).append(series)
             titles[key] = {k: v for k, v in where.items() if k != "defence"}
             titles[key] |= {} if by == "utility" else {"attack": by}
-    note = "share of clients at or below a value; clients' means over seeds"
+    means = "; clients' means over seeds" if results.seeds > 1 else ""
+    note = f"share of clients at or below a value{means}"
     return [
         Chart(
             f"Spread over clients: {name}, {place}", name.partition(".")[2] or name, "share of clients", tuple(series),

@@ -19,7 +19,12 @@ from leakline.text import scrub
 
 __all__ = ["FORMS", "TABLES", "Table", "every_table", "render"]
 
-SEEDS = "mean ± standard deviation [95 % t-interval] over seeds, cut to the measure's range"
+
+def over_seeds(results: Results) -> str:
+    """What a value stands for."""
+    if results.seeds < 2:
+        return "one seed"
+    return "mean ± standard deviation [95 % t-interval] over seeds, cut to the measure's range"
 
 
 def utility(results: Results) -> Table:
@@ -37,7 +42,8 @@ def utility(results: Results) -> Table:
         f"Utility after the last round: {name}",
         (*axes, *results.defences, BASELINE),
         body,
-        f"{SEEDS}; {results.better} is better; {BASELINE}: what the best answer gets that never looks at an input",
+        f"{over_seeds(results)}; {results.better} is better; {BASELINE}: what the best answer gets that never looks at "
+        "an input",
     )
 
 
@@ -69,7 +75,7 @@ def measures(results: Results) -> Table:
         (*place, f"({BASELINE})", *(_blind(results, settings, n) for n in names))
         for place, settings in _by_place(results).items()
     )
-    note = f"{SEEDS}; ({BASELINE}): what the best answer gets that never looks at an input"
+    note = f"{over_seeds(results)}; ({BASELINE}): what the best answer gets that never looks at an input"
     return Table("All utility measures after the last round", (*labels, *names), body + blind, note)
 
 
@@ -90,7 +96,7 @@ def cards(results: Results) -> Table:
             rows.append((*_place(results, s), *formal, VERDICTS[verdict_of([s])], measured, _worst(s), s.utility))
     note = (
         "an epsilon that is not there is no promise, not zero; epsilons of different units are not comparable; "
-        "measured are lower bounds, the smallest and largest over seeds"
+        f"measured are lower bounds{', the smallest and largest over seeds' if results.seeds > 1 else ''}"
     )
     return Table("Privacy cards", columns, tuple(rows), note)
 
@@ -102,7 +108,8 @@ def attacks(results: Results) -> Table:
         (*_place(results, s), leak.by, leak.label, leak.estimate, leak.low, leak.high, leak.chance, leak.n)
         for s in results.settings for leak in s.leaks
     ]  # fmt: skip
-    note = f"value: {SEEDS}; lowest and highest: ends of the single runs' own 95 % intervals; trials: in one run"
+    ends = "lowest and highest: ends of the single runs' own 95 % intervals; trials: in one run"
+    note = f"value: {over_seeds(results)}; {ends}"
     return Table("What the attacks got", columns, tuple(rows), note)
 
 
