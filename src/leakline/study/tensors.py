@@ -55,7 +55,7 @@ def pack_sealed(tensors: dict[str, Tensor], meta: Mapping[str, str]) -> Pieces:
 
 def _raw(tensor: Tensor) -> memoryview:
     """A tensor's values as bytes, without a copy where they lie in order on the CPU."""
-    return memoryview(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
+    return tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data
 
 
 def read_sealed(path: Path, below: Path | None = None) -> tuple[dict[str, Tensor], dict[str, str]]:
