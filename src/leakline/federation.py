@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import islice
 from typing import Any, Literal, Protocol
 
 import torch
@@ -290,6 +291,8 @@ def federate(
         from leakline.runtimes.local import LocalTransport
 
         with LocalTransport(federation) as transport:
+            state = State() if state is None else state
+            state.weights = state.weights or initial_weights(federation, transport.bench)
             yield from federate(federation, transport, keep=keep, state=state)
         return
     state = State() if state is None else state
@@ -299,9 +302,13 @@ def federate(
         yield _round(federation, transport, keep, state)
 
 
-def initial_weights(federation: Federation) -> Weights:
-    """The first global model: random from the seed, or trained on the server's validation data."""
-    weights = federation.warmed() if federation.strategy.warm_start else federation.bench().initial
+def initial_weights(federation: Federation, bench: Bench | None = None) -> Weights:
+    """The first global model: random from the seed, or trained on the server's validation data.
+
+    ``bench``: one that this federation made, if there is one already; a large network is then not built again.
+    """
+    warm = federation.strategy.warm_start
+    weights = federation.warmed() if warm else (federation.bench() if bench is None else bench).initial
     return weights.only(federation.shares)
 
 
@@ -318,8 +325,8 @@ def _round(federation: Federation, transport: Transport, keep: Keep, state: Stat
     arrivals = Arrivals(index, sent, keep, stop, asked, stack.sends(notes), steps, federation.cohort.max_norm)
     updates = stack.admit(strategy.receive(arrivals.checked(transport.exchange(orders))), turns)
     if orders:
-        first = next(updates, None)
-        change = None if first is None else strategy.combine(_again(first, updates))
+        first = list(islice(updates, 1))
+        change = strategy.combine(_again(first, updates)) if first else None
     else:
         change = Weights.zeros(sent.layout)  # a Poisson sample may be empty; the noise is published all the same
     needed = max(federation.cohort.quorum, stack.fewest)
@@ -361,6 +368,6 @@ def _check_sums(federation: Federation) -> None:
         )
 
 
-def _again(first: Update, rest: Iterator[Update]) -> Iterator[Update]:
-    yield first
+def _again(first: list[Update], rest: Iterator[Update]) -> Iterator[Update]:
+    yield first.pop()  # held by nobody here: an update may be as large as the model
     yield from rest

@@ -65,6 +65,7 @@ class Arrivals:
             else:
                 self._take(answer)
                 yield answer
+                del answer  # as large as the model: not held while the next client trains
         replied = {name for name, _ in heard}
         for client in self.asked:
             if client not in replied:
@@ -89,6 +90,7 @@ class Arrivals:
                 ) from error
             left -= 1
             yield None if isinstance(answer, str) else answer
+            del answer
         yield "more answers came than orders were sent"
 
     def _problem(self, answer: Any, heard: set[tuple[str, int]]) -> str | None:

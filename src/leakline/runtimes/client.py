@@ -80,7 +80,8 @@ def answer_safely(
         answers = [update for updates in answer_many(federation, bench, turns) for update in updates]
         if strange := [type(update).__name__ for update in answers if not isinstance(update, Update)]:
             raise TypeError(f"a defence released a {strange[0]} instead of an update")
-        yield from answers
+        while answers:  # one that was handed on is not held here while the next client trains
+            yield answers.pop(0)
     except (Exception, SystemExit) as error:  # a client's model or data may raise anything, and may want to end us
         if len(turns) == 1:
             yield Dropped(turns[0][0].client, reason_of(error))

@@ -21,7 +21,7 @@ from leakline.data.base import Data
 from leakline.federation import Federation
 from leakline.messages import Dropped, Memory, Order, Update
 from leakline.runtimes.client import TOGETHER, answer_safely
-from leakline.runtimes.machine import cores, tune_allocator
+from leakline.runtimes.machine import cores, give_back, tune_allocator
 from leakline.runtimes.pool import Pool
 from leakline.weights import Weights
 
@@ -103,6 +103,7 @@ class LocalTransport:
     def _here(self, group: Sequence[Order]) -> Iterator[Update | Dropped]:
         turns = [(order, self.memories.setdefault(order.client, {})) for order in group]
         yield from answer_safely(self.federation, self.bench, turns)
+        give_back(self.federation.wire.size)
 
     def _groups(self, orders: Sequence[Order]) -> list[list[Order]]:
         """Neighbouring clients that will train in one vectorised pass; everybody else alone."""
@@ -140,6 +141,7 @@ class LocalTransport:
                 importlib.import_module("torch._dynamo")
             row_bytes = 4 * max(self.federation.wire.size, 1)
             clients = len(self.federation.task.clients)
+            give_back(self.federation.wire.size)
             slots = max(rows, min(SLOT_BYTES // row_bytes, max(clients, rows * 2)), 2 * self.workers)
             self._pool = Pool(self.federation, self.bench, self.workers, slots, self.deadline)
         return self._pool

@@ -24,6 +24,20 @@ def tune_allocator() -> None:
         libc.mallopt(ctypes.c_int(-2), ctypes.c_int(64 * 2**20))  # M_TOP_PAD
 
 
+LARGE = 16_000_000
+"""From so many values of a model on, memory that is kept for the next step is worth giving back between turns."""
+
+
+def give_back(values: int) -> None:
+    """Return free memory to the system, where a model has at least `LARGE` ``values``; see `tune_allocator`.
+
+    What a turn leaves free lies in pieces between what is still used, and would stay: several copies of the model.
+    """
+    if values >= LARGE and sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL("libc.so.6").malloc_trim(ctypes.c_size_t(0))
+
+
 def cores() -> int:
     """How many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -30,7 +30,7 @@ from leakline.bench.training import Bench
 from leakline.federation import Federation
 from leakline.messages import Dropped, Memory, Order, Update, problem_with
 from leakline.runtimes.client import answer_safely, reason_of
-from leakline.runtimes.machine import die_with, tune_allocator
+from leakline.runtimes.machine import die_with, give_back, tune_allocator
 from leakline.weights import Layout, Weights
 
 
@@ -107,7 +107,9 @@ class Pool:
             taken = [answer if isinstance(answer, Dropped) else self._taken(answer) for answer in answers]
             free += used
             self._dispatch(groups, memories, pending, free)
-            yield from taken
+            while taken:  # one that was handed on is not held here while others train
+                yield taken.pop(0)
+            give_back(self.layout.size)
 
     def _taken(self, answer: Mapping[str, Any]) -> Update:
         """An update that is the caller's to keep: out of its slot, when its turn has come and not before."""
@@ -225,6 +227,7 @@ class Pool:
             reply, memory = self._outputs(head) if head["do"] == "outputs" else self._answer(head, body)
             pipe.send_bytes(json.dumps(reply).encode())
             pipe.send_bytes(memory)
+            give_back(self.layout.size)
 
     def _outputs(self, head: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
         try:

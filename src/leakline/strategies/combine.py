@@ -96,6 +96,7 @@ class Mean(Combine):
         running = _Running()
         for update in updates:
             running.add(update, float(update.examples) if self.weighting == "examples" else 1.0)
+            del update  # not held while the next client trains
         return running.mean()
 
 

@@ -63,14 +63,16 @@ def train_run(
         loaded = run.load()
         state, memories = loaded if loaded is not None else (State(), {})
         started = time.perf_counter()
+        bench = None
         if opens is None:
             here = LocalTransport(federation, workers, memories, deadline)
             place: AbstractContextManager[Place] = FirstRound(here)
+            bench = here.bench
         else:
             place = opens(federation, memories)
         with place as transport:
             if state.weights is None:
-                state.weights = initial_weights(federation)
+                state.weights = initial_weights(federation, bench)
             try:
                 losses = [r["value"] for r in run.readings() if r["measure"] == "loss" and "client" not in r]
                 rounds = federate(federation, transport, keep=keep, state=state)
