@@ -6,12 +6,15 @@ Messages can be built only where Flower thinks that a task runs, so its identity
 
 from __future__ import annotations
 
+import contextlib
+import json
 import logging
 import time
 import uuid
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 with warnings.catch_warnings():
@@ -21,7 +24,11 @@ with warnings.catch_warnings():
     from flwr.serverapp import Grid
     from flwr.supercore.task_identity import TaskIdentity
 
+from leakline.errors import LeaklineError
 from leakline.flower import client_app
+from leakline.flower.transport.serving import RECORD, serve
+from leakline.flower.transport.shares import write_shares
+from leakline.flower.transport.submit import Asked
 
 __all__ = [
     "Array",
@@ -32,7 +39,11 @@ __all__ = [
     "Node",
     "NodesHere",
     "RecordDict",
+    "config",
     "failing",
+    "own_nodes",
+    "serving",
+    "simulated_nodes",
     "slowly",
 ]
 
@@ -124,3 +135,28 @@ def slowly(message: Message, reply: Message) -> None:
 def failing(code: int) -> Fault:
     """A node that Flower reports as failed, with a text that must not be handed on."""
     return lambda message, reply: Message(Error(code, "/home/patients/1234.dcm"), reply_to=message)
+
+
+def config(text: str, out: Path, **more) -> dict:
+    return {"study": text, "out": str(out), "folder": "", "submission": "", "wait": 0.01, "deadline": 20.0, **more}
+
+
+def own_nodes(text: str, folder: Path, state: bool = True) -> list[Node]:
+    """Nodes of which each was given only its own file."""
+    shares = write_shares(Asked(text).study(), folder)
+    return [
+        Node({"client": name, "data": str(path)} | ({"state": str(folder / name)} if state else {}), {"study": text})
+        for name, path in shares.items()
+    ]
+
+
+def simulated_nodes(text: str, out: Path, count: int = 3) -> list[Node]:
+    return [Node({"partition-id": i, "num-partitions": count}, config(text, out)) for i in range(count)]
+
+
+def serving(text: str, nodes: list[Node], out: Path, dies_after: int | None = None) -> tuple[dict, NodesHere]:
+    grid = NodesHere(nodes)
+    grid.dies_after = dies_after
+    with contextlib.suppress(LeaklineError, ConnectionError):
+        serve(grid, Context(7, 1, {}, RecordDict(), config(text, out)))
+    return json.loads((out / RECORD).read_text()), grid

@@ -68,6 +68,11 @@ class Stack:
         return Stack(tuple(defence for defence in self.defences if defence.denominator))
 
     @property
+    def kinds(self) -> frozenset[type[Defence]]:
+        """What kinds of defence there are in it."""
+        return frozenset(type(defence) for defence in self.defences)
+
+    @property
     def hooks(self) -> frozenset[str]:
         """Every hook that some defence uses."""
         return frozenset(hook for defence in self.defences for hook in defence.hooks)

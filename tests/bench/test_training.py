@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -258,6 +259,69 @@ def test_a_network_that_reads_memory_in_order_keeps_its_layout_and_trains_to_the
         trained[how] = train(bench, job, Plan(epochs=3, batch=4, learning_rate=0.1)).change.vector
     torch.testing.assert_close(trained["view"], trained["flatten"], rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(trained["reshape"], trained["flatten"])
+
+
+class InStorageOrder(nn.Module):
+    """Reads what a convolution left in memory, in the order in which it lies there: no error, other numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.features, self.head = nn.Conv2d(3, 6, 3), nn.Linear(6 * 6 * 6, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.features(x)
+        return self.head(torch.as_strided(x, (len(x), 216), (216, 1)))
+
+
+class Backwards(torch.autograd.Function):
+    """Lets everything through, and on the way back takes what came to lie in order."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        return slope + 0 * x.view(-1)[0]
+
+
+class OwnBackward(nn.Sequential):
+    """A network whose forward takes any layout, and whose backward does not."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self[1](Backwards.apply(self[0](x)).mean((2, 3)))
+
+
+class Rows(nn.Module):
+    """An odd but honest layout: the picture is turned before and after the convolution."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.features, self.head = nn.Conv2d(3, 6, 3), nn.Linear(6, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.features(x.permute(0, 1, 3, 2)).permute(0, 2, 3, 1).mean((1, 2)))
+
+
+@pytest.mark.parametrize(
+    ("build", "kept"), [(InStorageOrder, False), (lambda: OwnBackward(nn.Conv2d(3, 6, 3), nn.Linear(6, 4)), False),
+                        (Rows, True)]
+)  # fmt: skip
+def test_a_layout_is_taken_only_where_outputs_and_gradients_agree(build, kept):
+    """What comes of it is what the network computes in its own layout."""
+    data = Data(torch.randn(8, 3, 8, 8, generator=torch.Generator().manual_seed(0)), torch.arange(8) % 4)
+    torch.manual_seed(1)
+    bench = Bench(build(), functional.cross_entropy, shape=(3, 8, 8))
+    assert bench.images is kept
+    job, plan = Job(bench.initial, data, STREAM, 0), Plan(epochs=2, batch=4, learning_rate=0.1)
+    change = train(bench, job, plan).change.vector
+    torch.manual_seed(1)
+    own = Bench(build(), functional.cross_entropy)
+    own.images = False
+    own.model.to(memory_format=torch.contiguous_format)
+    torch.testing.assert_close(change, train(own, job, plan).change.vector, rtol=1e-4, atol=1e-6)
 
 
 def test_trying_a_layout_leaves_a_network_and_the_generator_alone():

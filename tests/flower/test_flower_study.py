@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +14,18 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from leakline.errors import DataError, LeaklineError
+from leakline.errors import DataError, LeaklineError, StudyError
+from leakline.federation import federate
 from leakline.flower.transport.drive import _trained_elsewhere, _with_nodes
-from leakline.flower.transport.serving import RECORD, serve
+from leakline.flower.transport.serving import RECORD, SENT, serve
 from leakline.flower.transport.shares import write_shares
-from leakline.flower.transport.submit import Asked
+from leakline.flower.transport.submit import Asked, Link, Sent
 from leakline.flower.transport.versions import versions
 from leakline.flower.transport.wire import head_of, record
 from leakline.study.carded import card_of
 from leakline.study.run import run_study
 from leakline.study.store import Store
-from nodes_here import Context, Node, NodesHere, RecordDict
+from nodes_here import Context, Node, NodesHere, RecordDict, config, own_nodes, serving, simulated_nodes
 from three_clients import SCENARIOS, STUDY
 
 PERSONAL = STUDY + '[defences]\nfedper = [{ use = "fedper", last = 1 }]\n'
@@ -33,31 +34,6 @@ PERSONAL = STUDY + '[defences]\nfedper = [{ use = "fedper", last = 1 }]\n'
 @pytest.fixture(autouse=True)
 def _quiet():
     logging.getLogger("flwr").setLevel(logging.CRITICAL)
-
-
-def config(text: str, out: Path, **more) -> dict:
-    return {"study": text, "out": str(out), "folder": "", "submission": "x", "wait": 0.01, "deadline": 20.0, **more}
-
-
-def own_nodes(text: str, folder: Path, state: bool = True) -> list[Node]:
-    """Nodes of which each was given only its own file."""
-    shares = write_shares(Asked(text).study(), folder)
-    return [
-        Node({"client": name, "data": str(path)} | ({"state": str(folder / name)} if state else {}), {"study": text})
-        for name, path in shares.items()
-    ]
-
-
-def simulated_nodes(text: str, out: Path, count: int = 3) -> list[Node]:
-    return [Node({"partition-id": i, "num-partitions": count}, config(text, out)) for i in range(count)]
-
-
-def serving(text: str, nodes: list[Node], out: Path, dies_after: int | None = None) -> tuple[dict, NodesHere]:
-    grid = NodesHere(nodes)
-    grid.dies_after = dies_after
-    with contextlib.suppress(LeaklineError, ConnectionError):
-        serve(grid, Context(7, 1, {}, RecordDict(), config(text, out)))
-    return json.loads((out / RECORD).read_text()), grid
 
 
 def here(text: str, out: Path) -> list:
@@ -162,9 +138,48 @@ def test_a_node_without_data_and_one_whose_file_is_gone_say_so(tmp_path):
     assert "patients" not in error
 
 
-def test_fewer_nodes_than_clients(tmp_path):
-    record, _ = serving(STUDY, own_nodes(STUDY, tmp_path / "n")[:2], tmp_path / "out")
+def test_fewer_nodes_than_a_round_needs_are_an_error_before_training(tmp_path):
+    text = f"min_clients = 3\n{STUDY}"
+    record, grid = serving(text, own_nodes(text, tmp_path / "n")[:2], tmp_path / "out")
     assert "2 of 3 clients have a node; missing: client-3" in record["cells"][0]["error"]
+    assert all(node.heads == ["query"] for node in grid.nodes.values())
+    record, _ = serving(STUDY, own_nodes(STUDY, tmp_path / "n")[:1], tmp_path / "out")
+    assert "1 of 3 clients have a node, 2 are needed; missing: client-2, client-3" in record["cells"][0]["error"]
+
+
+def test_as_many_as_a_round_needs_begin_without_the_others(tmp_path):
+    """And train the model of a federation of those who are there, in this process."""
+    record, _ = serving(STUDY, own_nodes(STUDY, tmp_path / "n")[:2], tmp_path / "out")
+    (cell,) = record["cells"]
+    assert (cell["error"], cell["away"]) == ("", ["client-3: no node of that name is connected"])
+    run = Store(tmp_path / "out").run(cell["run"])
+    assert cell["run"] == here(STUDY, tmp_path / "here")[0].key
+    assert all(r["dropped"] == [["client-3", "no node of that name is connected"]] for r in run.rounds())
+    whole = Asked(STUDY).study().cells[0].federation()
+    alone = replace(whole, task=replace(whole.task, clients=whole.task.clients[:2]))
+    assert torch.equal(run.final_weights().vector, list(federate(alone))[-1].result.vector)
+
+
+def test_a_study_from_another_machine_is_refused_before_anything_is_asked(tmp_path):
+    """The command writes what it hands over into its run directory; here it wrote it elsewhere, or not last."""
+    nodes, out = own_nodes(STUDY, tmp_path / "n"), tmp_path / "out"
+    sent = Sent(Asked(STUDY), Link("127.0.0.1:1"), "mine", "17").keep(tmp_path / "elsewhere")
+    assert Sent.kept(tmp_path / "elsewhere") == sent
+    for _ in range(2):
+        grid = NodesHere(nodes)
+        with pytest.raises(StudyError, match="waits on another machine"):
+            serve(grid, Context(7, 1, {}, RecordDict(), config(STUDY, out, submission="mine")))
+        assert grid.sent == 0
+        assert not (out / RECORD).exists()
+        Sent(Asked(STUDY), Link("127.0.0.1:1"), "newer").keep(out)
+    sent.keep(out)
+    serve(NodesHere(nodes), Context(7, 1, {}, RecordDict(), config(STUDY, out, submission="mine")))
+    assert json.loads((out / RECORD).read_text())["cells"][0]["error"] == ""
+    (out / SENT).write_text("{}")
+    with pytest.raises(LeaklineError):
+        Sent.kept(out)
+    with pytest.raises(StudyError, match="nothing was handed to a SuperLink from here"):
+        Sent.kept(tmp_path)
 
 
 def test_data_that_are_shared_out_anew_for_each_seed_cannot_be_at_nodes(tmp_path):
@@ -200,6 +215,28 @@ def test_a_study_that_leaves_the_data_at_the_nodes_trains_the_same_model(tmp_pat
     outcome = next(run_study(Asked(text).study(lambda *_: left.federation().task), tmp_path / "out"))
     assert outcome.run.key == run.key
     assert not outcome.trained
+
+
+@pytest.mark.parametrize("joins", [True, False])
+def test_a_run_is_the_same_one_whoever_is_there_when_it_goes_on(joins, tmp_path):
+    """A client that was away joins in, or one that was there is away; data that stay at the nodes, known by hashes."""
+    text = AT_NODES.replace('test = "TEST"', "").replace("rounds        = 3", 'rounds = 3\nevaluate = "clients"')
+    nodes, out = own_nodes(STUDY, tmp_path / "n"), tmp_path / "out"
+    for node in nodes:
+        node.context.run_config["study"] = text
+    few, everybody = nodes[:2], nodes
+    first, _ = serving(text, few if joins else everybody, out, dies_after=7 if joins else 10)
+    started = first["cells"][0]["run"]
+    done = len(Store(out).run(started).rounds())
+    assert 0 < done < 3
+    again, _ = serving(text, everybody if joins else few, out)
+    assert again["cells"][0]["error"] == ""
+    assert again["cells"][0]["run"] == started
+    sizes = [len(r["cohort"]) for r in Store(out).run(started).rounds()]
+    assert sizes == ([2] * done + [3] * (3 - done) if joins else [3] * done + [2] * (3 - done))
+    if joins:  # with another setting it is another study, which knows who is there
+        other, _ = serving(text.replace("0.3", "0.2"), everybody, out)
+        assert set(other["cells"][0]["facts"]) == {"client-1", "client-2", "client-3"}
 
 
 def test_such_a_study_is_refused_here_and_in_a_simulation(tmp_path):
@@ -270,7 +307,7 @@ def test_a_refused_start_shows_its_reason(kind, tmp_path):
     """As `leakline run --on flower` goes on with what the server's app wrote down, for every cell of the study."""
     nodes = own_nodes(TWO, tmp_path / "n")
     if kind == "a missing node":
-        nodes, reason = nodes[:2], "2 of 3 clients have a node; missing: client-3"
+        nodes, reason = nodes[:1], "1 of 3 clients have a node, 2 are needed; missing: client-2, client-3"
     elif kind == "two nodes of one name":
         nodes[2].context.node_config["client"], reason = "client-2", "two nodes"
     else:

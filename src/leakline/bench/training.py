@@ -119,7 +119,8 @@ def takes_channels_last(model: nn.Module, shape: Sequence[int] = ()) -> bool:
 
     Not where a strided 1x1 convolution has fewer than 8 input channels: oneDNN's backward pass for AVX2 (torch 2.13)
     writes beyond its buffers there, and the process dies of it sooner or later. And not where the network means
-    something else by it (``x.view(-1, n)`` behind a convolution): with the ``shape`` of an input that is tried.
+    something else by it (``x.view(-1, n)`` behind a convolution, or memory that it reads in an order of its own): with
+    the ``shape`` of an input both layouts are tried, and must give the same outputs and the same gradients.
     A network that cannot be tried is taken to do as most do.
     """
     convolutions = [m for m in model.modules() if isinstance(m, nn.Conv2d)]
@@ -127,22 +128,40 @@ def takes_channels_last(model: nn.Module, shape: Sequence[int] = ()) -> bool:
         m.kernel_size == (1, 1) and m.stride != (1, 1) and m.in_channels < 8 for m in convolutions
     ):
         return False
-    return len(shape) != 3 or _takes(model, shape, torch.channels_last) or not _takes(model, shape)
+    if len(shape) != 3 or (plain := _tried(model, shape)) is None:
+        return True
+    last = _tried(model, shape, torch.channels_last)
+    return last is not None and all(
+        a.shape == b.shape and bool((a - b).norm() <= SAME * a.norm() + 1e-12) for a, b in zip(plain, last, strict=True)
+    )
 
 
-def _takes(model: nn.Module, shape: Sequence[int], layout: torch.memory_format = torch.contiguous_format) -> bool:
-    """Whether two images of this layout go through a network, which is left as it was."""
+SAME = 1e-2
+"""Two layouts add up in another order, so numbers differ by roundings; a network that means another pixel differs by
+as much as there is."""
+
+
+def _tried(
+    model: nn.Module, shape: Sequence[int], layout: torch.memory_format = torch.contiguous_format
+) -> list[Tensor] | None:
+    """Outputs and gradients of two images of this layout; None where they do not go through. The network stays as is.
+
+    Gradients are one vector: some (a bias before a normalisation) are nothing but roundings by themselves.
+    """
     training = [(layer, layer.training) for layer in model.modules()]
-    x = torch.zeros(2, *shape).contiguous(memory_format=layout)
+    wanted = [p for p in model.parameters() if p.requires_grad]
+    pixels = torch.linspace(-1.0, 1.0, 2 * math.prod(shape), device=next(model.parameters()).device)
+    x = pixels.sin_().view(2, *shape).contiguous(memory_format=layout)
     try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            model.eval()(x)
+        with torch.enable_grad(), torch.random.fork_rng(devices=[]):
+            outputs = model.eval()(x)
+            slopes = torch.autograd.grad(outputs.square().sum(), wanted, allow_unused=True) if wanted else ()
     except Exception:
-        return False
+        return None
     finally:
         for layer, mode in training:
             layer.training = mode
-    return True
+    return [outputs.detach(), torch.cat([torch.zeros(0), *(s.flatten() for s in slopes if s is not None)])]
 
 
 MOST_POSITIONS = 4096

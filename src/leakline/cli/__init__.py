@@ -15,6 +15,7 @@ import typer
 
 from leakline import __version__
 from leakline.cli import (
+    attach,
     attack,
     audit,
     check,
@@ -25,12 +26,14 @@ from leakline.cli import (
     export,
     flower,
     init,
+    node,
     papers,
     recommend,
     report,
     run,
     schema,
     share,
+    superlink,
     verify,
 )
 from leakline.cli.console import err, out
@@ -61,6 +64,8 @@ app.command()(schema.schema)
 app.command()(doctor.doctor)
 app.add_typer(data.data_app, name="data")
 app.add_typer(flower.flower_app, name="flower")
+for verb in (node.node, attach.attach, attach.stop, superlink.register, superlink.proxy):
+    flower.flower_app.command()(verb)
 for group in (app, data.data_app, flower.flower_app):
     for info in group.registered_commands:
         info.cls = Verb

@@ -87,10 +87,11 @@ def train(
     study = Asked(loaded.text, preset, tuple(sets), tuple(only))
     if on == "flower-sim":
         return on_simulation(study, root, deadline=deadline, progress=progress)
-    return on_deployment(study, _link(*link), root, deadline=deadline, progress=progress)
+    return on_deployment(study, link_to(*link), root, deadline=deadline, progress=progress)
 
 
-def _link(address: str, certificate: Path | None, insecure: bool) -> Link:
+def link_to(address: str, certificate: Path | None, insecure: bool) -> Link:
+    """The SuperLink that options name, or that of the trial federation."""
     from leakline.flower.transport.submit import Link
     from leakline.flower.trial import link_of
 

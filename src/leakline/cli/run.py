@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +14,10 @@ from leakline.cli.console import OnlyOption, PresetOption, SetOption, StudyArgum
 from leakline.cli.loading import TrustOption, load_study, read_store
 from leakline.cli.progress import Progress
 from leakline.errors import StudyError
+
+if TYPE_CHECKING:
+    from leakline.study import Study
+    from leakline.study.run import Outcome
 
 
 def run(
@@ -36,10 +42,6 @@ def run(
     deadline: flower.DeadlineOption = 3600.0,
 ) -> None:
     """Train what is missing, attack, measure, report. The same command goes on after an interruption."""
-    from leakline.report.page.build import build_report
-    from leakline.study.at_work import declared
-    from leakline.study.carded import card_of
-    from leakline.study.lab import attack_key
     from leakline.study.parts import Part
     from leakline.study.run import run_study
 
@@ -52,43 +54,70 @@ def run(
     root = out_dir if out_dir is not None else Path("runs") / loaded.name
     for note in loaded.notes:
         out.print(f"note: {note}")
-    shown: set[str] = set()
-    measures = declared(a for cell in loaded.cells for a in loaded.attacks_on(cell).values()).values()
-    done, failures, broken = 0, 0, False
     with Progress(len(loaded.cells)) as progress:
         link = (superlink, certificate, insecure)
         left, opens = flower.train(on, loaded, (preset, sets, only), root, link, deadline, progress.round)
         for note in left.notes[len(loaded.notes) :]:
             out.print(f"note: {note}")
-        for outcome in run_study(
+        outcomes = run_study(
             left, root, workers=workers, at_once=cells, part=share,
             watch=progress.standing, opens=opens, deadline=deadline,
-        ):  # fmt: skip
-            how = "failed" if outcome.error else "trained" if outcome.trained else "already there"
-            progress.cell(outcome.cell.name, how, outcome.of)
-            done += not outcome.error
-            if outcome.error:
-                failures += 1
-                err.print(f"{outcome.cell.name} failed\n{outcome.error}")
-            elif outcome.run is not None and outcome.run.end is not None:
-                label = outcome.cell.setting
-                if label not in shown:
-                    shown.add(label)
-                    present = loaded.attacks_on(outcome.cell).items()
-                    listed = [attack_key(name, attack) for name, attack in present]
-                    card = card_of(outcome.run, outcome.cell.name, measures, listed)
-                    broken |= bool(card.broken)
-                    print_card(card)
+        )  # fmt: skip
+        ended = shown(loaded, outcomes, progress)
     if part:  # the others may be at work; whoever comes last reports
-        out.print(f"\n{share}: {done} of {done + failures} cells done; after all parts: leakline report {root}")
-    else:
-        results = read_store(root)
-        page = build_report(results)
-        out.print(f"\n{done} of {done + failures} cells done; report: {page}")
-    if broken:
+        out.print(f"\n{share}: {ended.done} of {ended.cells} cells done; after all parts: leakline report {root}")
+    finish(ended, None if part else root, fail_if)
+
+
+@dataclass
+class Ended:
+    """How the cells of a command ended."""
+
+    done: int = 0
+    failures: int = 0
+    broken: bool = False
+
+    @property
+    def cells(self) -> int:
+        """How many there were."""
+        return self.done + self.failures
+
+
+def shown(loaded: Study, outcomes: Iterable[Outcome], progress: Progress) -> Ended:
+    """Show every outcome as it comes: what failed, and a card for each setting."""
+    from leakline.study.at_work import declared
+    from leakline.study.carded import card_of
+    from leakline.study.lab import attack_key
+
+    measures = declared(a for cell in loaded.cells for a in loaded.attacks_on(cell).values()).values()
+    ended, carded = Ended(), set[str]()
+    for outcome in outcomes:
+        how = "failed" if outcome.error else "trained" if outcome.trained else "already there"
+        progress.cell(outcome.cell.name, how, outcome.of)
+        ended.done += not outcome.error
+        if outcome.error:
+            ended.failures += 1
+            err.print(f"{outcome.cell.name} failed\n{outcome.error}")
+        elif outcome.run is not None and outcome.run.end is not None and outcome.cell.setting not in carded:
+            carded.add(outcome.cell.setting)
+            listed = [attack_key(name, attack) for name, attack in loaded.attacks_on(outcome.cell).items()]
+            card = card_of(outcome.run, outcome.cell.name, measures, listed)
+            ended.broken |= bool(card.broken)
+            print_card(card)
+    return ended
+
+
+def finish(ended: Ended, root: Path | None, fail_if: Sequence[str] = ()) -> None:
+    """Write the report of a run directory (None: others still work on it), and exit as the cells ended."""
+    results = None if root is None else read_store(root)
+    if results is not None:
+        from leakline.report.page.build import build_report
+
+        out.print(f"\n{ended.done} of {ended.cells} cells done; report: {build_report(results)}")
+    if ended.broken:
         err.print("a measured bound exceeds its promise: see the card")
         raise typer.Exit(3)
-    if not part:
+    if results is not None:
         gate.gate(results, fail_if)
-    if failures:
+    if ended.failures:
         raise typer.Exit(1)

@@ -9,9 +9,12 @@ What is where:
     apps, app_files   the two halves of a study's app, and the four files that `flwr run` takes
     transport/        leakline's own loop over Flower: wire (bytes), exchange (orders and updates), turns, holdings and
                       shelf (a node: its turn, its data, its memory), place and serving (the server), shares (data cut
-                      for nodes), submit and drive (the command that hands a study over)
+                      for nodes), submit and drive (the command that hands a study over), known and objections (who
+                      was there, who declines)
     wrap/             defences around somebody's own app: strategy (server), mod (client), sides (who does what),
                       bridge (records to weights and back), around (a strategy in a strategy)
+    node/             a hospital's own node: its file, its policy, its time limit, its self-check
+    proxy, reach      a way for nodes to the fleet API and nothing else; why a SuperLink cannot be reached
     recorder          the rounds of somebody's own app, written down as a recording
     trial/            a SuperLink and SuperNodes on this machine, with certificates
     processes         Flower's programs as child processes, for transport/ and trial/

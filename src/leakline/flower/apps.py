@@ -23,7 +23,7 @@ def client_app(mine: Mine | None = None) -> ClientApp:
     def turn(message: Message, context: Context) -> Message:
         from leakline.flower.transport.turns import take_turn
 
-        return Message(take_turn(message.content, context, mine), reply_to=message)
+        return Message(take_turn(message.content, context, mine, message.metadata.ttl), reply_to=message)
 
     app.query()(turn)
     app.train()(turn)

@@ -38,11 +38,15 @@ NOWHERE = {
 
 
 def environment(home: Path) -> dict[str, str]:
-    """The environment of a Flower program that keeps its files in ``home``."""
+    """The environment of a Flower program that keeps its files in ``home``, and meets its helpers without a proxy."""
     home.mkdir(parents=True, exist_ok=True)
     here = str(Path(sys.executable).parent)  # Flower starts its helpers by name
     path = os.pathsep.join([here, os.environ.get("PATH", "")])
-    return {**os.environ, **QUIET, "PATH": path, "FLWR_HOME": str(home), "RAY_TMPDIR": str(home)}
+    direct = ",".join(
+        filter(None, [os.environ.get("no_proxy") or os.environ.get("NO_PROXY"), "127.0.0.1", "localhost"])
+    )
+    own = {"PATH": path, "FLWR_HOME": str(home), "RAY_TMPDIR": str(home), "no_proxy": direct, "NO_PROXY": direct}
+    return {**os.environ, **QUIET, **own}
 
 
 def program(name: str) -> str:
@@ -170,6 +174,12 @@ def flwr(arguments: Sequence[str], env: Mapping[str, str], timeout: float = 120.
     except ValueError:
         answer = {}
     if done.returncode != 0 or not answer.get("success"):
+        if "403 Forbidden" in f"{answer.get('error-message')}{done.stderr}{done.stdout}":
+            raise LeaklineError(
+                "a proxy lets nodes through to this SuperLink, and nobody else",
+                "Flower",
+                "give this command on the SuperLink's machine, with the address that it has there",
+            )
         lines = (answer.get("error-message") or done.stderr or done.stdout).strip().splitlines()
         raise LeaklineError(
             f"flwr {arguments[0]} failed: {lines[-1] if lines else f'exit code {done.returncode}'}"[:300],

@@ -15,8 +15,9 @@ from leakline.errors import ClientLost
 from leakline.federation import Federation
 from leakline.flower import need_flower
 from leakline.flower.processes import NOWHERE, born, environment, free_port, start, stop, tree
+from leakline.flower.reach import check
 from leakline.flower.transport.serving import base_task, with_facts
-from leakline.flower.transport.submit import Asked, Link, await_health, one_by_one, submit
+from leakline.flower.transport.submit import Asked, Link, Sent, await_end, await_health, one_by_one, submit, talking
 from leakline.messages import Memory
 from leakline.runtimes.machine import cores
 from leakline.study.cells import Cell, Study
@@ -58,19 +59,45 @@ def on_deployment(
 ) -> tuple[Study, Opens]:
     """Train a study on the nodes of a running SuperLink; returns what is left to do here."""
     need_flower()
-    named = parse(asked.text, preset=asked.preset, sets=asked.sets, share=base_task, trust=True).only(asked.only)
-    named = replace(named, cells=tuple(one_by_one(cell) for cell in named.cells))
+    named = _named(asked)
     if all(_here(cell) for cell in named.cells):
         check_parts(named)
     record = submit(asked, named.name, link, out, deadline, progress, wait=wait, code=named.foreign)
+    return _left(asked, named, record)
+
+
+def attached(out: Path, *, progress: Progress = silent) -> tuple[Study, Opens]:
+    """Wait for a study that was handed over before; returns what is left to do here."""
+    need_flower()
+    sent = Sent.kept(out)
+    check(sent.link.address, sent.link.certificate)
+    with talking(sent.link) as env:
+        record = await_end(sent, out, env, progress)
+    return _left(sent.asked, _named(sent.asked), record)
+
+
+def _named(asked: Asked) -> Study:
+    """A study as far as it is known without its nodes."""
+    named = parse(asked.text, preset=asked.preset, sets=asked.sets, share=base_task, trust=True).only(asked.only)
+    return replace(named, cells=tuple(one_by_one(cell) for cell in named.cells))
+
+
+def _left(asked: Asked, named: Study, record: Mapping[str, Any]) -> tuple[Study, Opens]:
+    """What is left to do here of a study that was trained on nodes."""
     cells = record["cells"]
     study = replace(named, cells=tuple(_with_nodes(asked, position, cells) for position in range(len(named.cells))))
+    away: dict[str, list[str]] = {}
+    for entry in cells:
+        for line in entry.get("away", ()):
+            away.setdefault(line, []).append(entry["name"])
+    notes = [f"{' and '.join(names[:3])} began without {line}" for line, names in away.items()]
     if study.every_attack and not all(
         _here(cell) for cell, entry in zip(study.cells, cells, strict=False) if not entry["error"]
     ):
         names = ", ".join(study.every_attack)
-        note = f"not attacked ({names}): an attack needs the clients' data, and they are at the nodes"
-        study = replace(study.unattacked(), notes=(*study.notes, note))
+        notes.append(f"not attacked ({names}): an attack needs the clients' data, and they are at the nodes")
+        study = study.unattacked()
+    study = replace(study, notes=(*study.notes, *notes))
     return study, _trained_elsewhere(record, study)
 
 

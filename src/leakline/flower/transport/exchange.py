@@ -15,6 +15,7 @@ from flwr.app import ArrayRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from leakline.errors import ClientLost, StudyError
+from leakline.flower.transport.versions import other
 from leakline.flower.transport.wire import answers_of, arrays, head_of, order_head, record
 from leakline.messages import Dropped, Order, Update
 from leakline.names import printable
@@ -33,6 +34,9 @@ REASONS = {
 FIRST_PAUSE = 0.01
 """How long to wait before asking again for answers, in seconds; each time half as long again, up to ``poll``."""
 
+INTRODUCTION = 300.0
+"""How long a node may take to say who it is, which includes reading its data; a round's deadline may be far longer."""
+
 STRANGERS = 10.0
 """How long to wait for other nodes to say who they are, once every client has one: two may claim one name."""
 
@@ -43,7 +47,8 @@ class FlowerTransport:
     ``names``: all clients of the federation; by default those of the first round. ``deadline``: the longest that a
     round may take, in seconds; once rounds have been timed, twice their median and a minute if that is less. Who has
     not answered by then is dropped. ``wait``: how long nodes may take to connect. ``extra`` goes to every node with
-    each order. ``known``: another transport over the same grid, which has asked the nodes already.
+    each order. ``known``: another transport over the same grid, which has asked the nodes already. ``away``: clients
+    that are asked for nothing, each with its reason.
     """
 
     def __init__(
@@ -56,6 +61,7 @@ class FlowerTransport:
         extra: Mapping[str, Any] | None = None,
         poll: float = 0.25,
         known: FlowerTransport | None = None,
+        away: Mapping[str, str] | None = None,
     ) -> None:
         if deadline <= 0 or wait < 0:
             raise ValueError(f"deadline must be above 0 and wait not negative: {deadline}, {wait}")
@@ -68,9 +74,14 @@ class FlowerTransport:
         """What each client's node said about itself."""
         self._asked: dict[int, str] = dict(known._asked) if known else {}
         self._took: list[float] = []
+        self.away = dict(away or {})
+        self._unfit: dict[str, str] = {}
 
-    def gather(self) -> Mapping[str, Mapping[str, Any]]:
-        """Wait until every client has a node and return what the nodes say of themselves, or say who is missing."""
+    def gather(self, needed: int = 0) -> Mapping[str, Mapping[str, Any]]:
+        """Wait until every client has a node and return what the nodes say of themselves, or say who is missing.
+
+        ``needed``: so many are enough once the wait is over (0: all are needed).
+        """
         names = self.names
         until = time.monotonic() + self.wait
         while True:
@@ -83,9 +94,13 @@ class FlowerTransport:
             if time.monotonic() >= until:
                 break
             time.sleep(self.poll)
+        if needed and len(names) - len(missing) >= needed:
+            return {name: self.facts[name] for name in names if name in self.nodes}
         silent = sorted({reason for reason in self._asked.values() if reason})
         raise ClientLost(
-            f"{len(names) - len(missing)} of {len(names)} clients have a node; missing: {', '.join(missing[:8])}"
+            f"{len(names) - len(missing)} of {len(names)} clients have a node"
+            + (f", {needed} are needed" if needed and needed < len(names) else "")
+            + f"; missing: {', '.join(missing[:8])}"
             + (f" ({len(self._asked)} nodes are connected: {'; '.join(silent)[:200]})" if silent else ""),
             f"waited {self.wait:.0f} s",
             'start a SuperNode for each client, with client="NAME" in its --node-config',
@@ -104,8 +119,9 @@ class FlowerTransport:
         packed: dict[int, ArrayRecord] = {}
         for position, order in enumerate(orders):
             node = self.nodes.get(order.client)
-            if node is None:
-                answers[position] = [Dropped(order.client, "no node of that name is connected")]
+            if node is None or order.client in self.away:
+                reason = self.away.get(order.client) or self._unfit.get(order.client)
+                answers[position] = [Dropped(order.client, reason or "no node of that name is connected")]
                 continue
             vectors = packed.setdefault(id(order.weights), arrays([order.weights.vector]))
             kind = MessageType.TRAIN if order.kind == "train" else MessageType.EVALUATE
@@ -135,17 +151,30 @@ class FlowerTransport:
     def _look_again(self, names: Sequence[str]) -> None:
         """Ask nodes that are new, if somebody's node is gone."""
         online = set(self.grid.get_node_ids())
-        gone = [name for name in names if self.nodes.get(name) not in online]
+        gone = [name for name in names if self.nodes.get(name) not in online and name not in self.away]
         for name in gone:
-            self._asked.pop(self.nodes.pop(name, -1), None)  # one that comes back with the same number is asked again
+            self.nodes.pop(name, None)
+        for node in [node for node in self._asked if node not in online]:
+            del self._asked[node]  # one that comes back with the same number is asked again
         if gone:
             self._ask([node for node in online if node not in self._asked])
+        for name in gone:
+            if name in self.nodes:
+                self._look_at(name)
+
+    def _look_at(self, name: str) -> None:
+        """Hold a node that came after the start to what those were held to that began."""
+        fact = self.facts[name]
+        reason = (other(fact) if "versions" in fact else "") or printable(str(fact.get("refused") or ""), 200)
+        self._unfit[name] = reason
+        if reason:
+            del self.nodes[name]
 
     def _ask(self, nodes: Sequence[int]) -> None:
         """Ask nodes who they are."""
         if not nodes:
             return
-        until = time.monotonic() + self.deadline
+        until = time.monotonic() + min(self.deadline, INTRODUCTION)
         head = {"kind": "query", "names": self.names, **self.extra}
         pending = {self._push(node, MessageType.QUERY, head, None, until): node for node in nodes}
         pending.pop(None, None)
@@ -169,6 +198,9 @@ class FlowerTransport:
             name = printable(head["name"]) if head.get("name") else ""
         except Exception:
             self._asked[node] = "one gives no readable answer"
+            return
+        if "dropped" in head:
+            self._asked[node] = f"one says: {printable(str(head['dropped']), 120)}"
             return
         self._asked[node] = "" if name else "one plays no client of this study"
         if not name:

@@ -53,7 +53,7 @@ def own_client(config: Config, name: str, fit: Mapping[str, Any]) -> Client:
     where = printable(name)
     if not config.get("data"):
         raise DataError("this node has no data", where, 'give data="PATH" in its --node-config')
-    dataset = relabelled(_load(Path(str(config["data"]))), fit["classes"], where)
+    dataset = relabelled(load_own(Path(str(config["data"]))), fit["classes"], where)
     if dataset.kind != fit["kind"]:
         raise DataError(f"its data are for {dataset.kind}, the study is about {fit['kind']}", where)
     shape = list(dataset.train.x.shape[1:])
@@ -82,7 +82,8 @@ def _facts(data: Data | None) -> dict[str, Any] | None:
     return None if data is None else {"count": len(data), "digest": data.fingerprint()}
 
 
-def _load(path: Path) -> Dataset:
+def load_own(path: Path) -> Dataset:
+    """What lies at a node, as its data setting names it."""
     if path.suffix == ".npz":
         return DATASETS["npz"](path=str(path)).load()  # type: ignore[call-arg]
     if path.is_dir():

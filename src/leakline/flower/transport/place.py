@@ -107,7 +107,9 @@ class FlowerPlace(FlowerTransport):
         return replace(order, round=order.round + 1, notes=self._notes, kind="train")
 
     def _read(self, content: RecordDict, order: Order) -> list[Update | Dropped]:
+        answers = super()._read(content, order)
         if self._ahead is not None and order.kind == "evaluate":
             then = replace(self._ahead.order, client=order.client)
-            self._ahead.answers[order.client] = answers_of(content, then, NEXT)
-        return super()._read(content, order)
+            lost: list[Update | Dropped] = [one for one in answers if isinstance(one, Dropped)]  # neither half was done
+            self._ahead.answers[order.client] = lost or answers_of(content, then, NEXT)
+        return answers

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -15,19 +16,21 @@ from flwr.app import Context
 from flwr.serverapp import Grid
 
 from leakline.data import FEATURES, AtNodes, Client, Data, Elsewhere, Task
-from leakline.errors import LeaklineError, StackError, StudyError
+from leakline.errors import ClientLost, LeaklineError, StackError, StudyError
 from leakline.federation import Federation
 from leakline.flower.transport.exchange import FlowerTransport
+from leakline.flower.transport.known import Known
 from leakline.flower.transport.place import FlowerPlace
 from leakline.flower.transport.turns import as_node, inside, study_settings
 from leakline.flower.transport.versions import compare
 from leakline.messages import Memory
 from leakline.models import Adapted
+from leakline.names import printable
 from leakline.runtimes.client import reason_of
 from leakline.study.at_work import at_work
 from leakline.study.cells import Cell, Study
 from leakline.study.describe import THREADS, description, key_of
-from leakline.study.files import write_atomically
+from leakline.study.files import read_json, write_atomically
 from leakline.study.one_cell import wanted
 from leakline.study.run import check_cell
 from leakline.study.sharing import Shared, task_of
@@ -37,6 +40,8 @@ from leakline.study.train import train_run
 
 RECORD = "flower.json"
 """In the run directory: what became of the newest submission, for the command that waits for it."""
+SENT = "submission.json"
+"""In the run directory: what that command handed over."""
 
 
 def serve(grid: Grid, context: Context) -> None:
@@ -45,12 +50,14 @@ def serve(grid: Grid, context: Context) -> None:
     config = context.run_config
     with inside(str(config.get("folder", ""))):
         out = Path(str(config.get("out") or Path("runs") / "flower")).absolute()
+        _seen_by_both(out, str(config.get("submission", "")))
         out.mkdir(parents=True, exist_ok=True)
         record: dict[str, Any] = {"submission": config.get("submission", ""), "cells": [], "error": ""}
         try:
             text, preset, sets, only = study_settings(config)
-            gathering = Gathering(grid, dict(config))
+            gathering = Gathering(grid, dict(config), out)
             study = parse(text, preset=preset, sets=sets, share=gathering.task, trust=True).only(only)
+            plain = parse(text, preset=preset, sets=sets, share=base_task, trust=True).only(only)
             # Attacks need an examiner who sees everything; the command that submitted this may add them.
             with at_work(Store(out), study.unattacked()) as cells:
                 for position, cell in enumerate(study.cells):
@@ -58,10 +65,11 @@ def serve(grid: Grid, context: Context) -> None:
                     record["cells"].append(entry)
                     _write(out, record)
                     try:
-                        gathering.cell = position
+                        gathering.cell, gathering.needed = position, _needed(plain.cells[position].federation())
                         federation = as_node(cell.federation())
                         entry |= {"run": key_of(description(federation)), "rounds": federation.rounds}
-                        entry["facts"] = {name: fact.get("facts") for name, fact in gathering.facts.items()}
+                        entry["facts"] = gathering.described()
+                        entry["away"] = gathering.away()
                         _write(out, record)
                         cells.set_run(cell, entry["run"])
                         _train(grid, study, cell, federation, gathering, out, entry["run"])
@@ -81,6 +89,16 @@ def serve(grid: Grid, context: Context) -> None:
         raise StudyError(record["error"] or f"{len(failed)} of {len(record['cells'])} cells failed: {failed[0]}")
 
 
+def _seen_by_both(out: Path, token: str) -> None:
+    """Refuse to train what the command that waits for it would never see: it wrote its token into the run directory."""
+    if token and (not (out / SENT).is_file() or read_json(out / SENT).get("token") != token):
+        raise StudyError(
+            "the command that handed this study over waits on another machine, or as another user",
+            out.name,
+            "give it on the SuperLink's machine, as its user, or with --out on a disk that both see",
+        )
+
+
 def _write(out: Path, record: Mapping[str, Any]) -> None:
     write_atomically(out / RECORD, json.dumps(record, indent=1).encode())
 
@@ -89,6 +107,7 @@ def _train(
     grid: Grid, study: Study, cell: Cell, federation: Federation, gathering: Gathering, out: Path, key: str
 ) -> None:
     check_cell(federation, {})
+    gathering.enough()
     simulation = any(fact.get("simulated") for fact in gathering.facts.values())
     if not simulation and isinstance(federation.model, Adapted) and federation.model.pretrain:
         raise StackError(
@@ -102,11 +121,14 @@ def _train(
     def opens(which: Federation, memories: dict[str, Memory]) -> Iterator[FlowerPlace]:
         settings = gathering.settings(key)
         settings["extra"]["constants"] = constants
-        yield FlowerPlace(grid, which, out if simulation else None, known=gathering.transport, **settings)
+        known = {"known": gathering.transport, "away": gathering.declined()}
+        yield FlowerPlace(grid, which, out if simulation else None, **known, **settings)
 
     standing = Store(out).run(key).standing()
     if standing is not None:
         _nobody_forgot(federation, standing[0].next, gathering.ask_kept(key, federation))
+    if not simulation:
+        gathering.remember()
     started = time.monotonic()
     keep = wanted(study.attacks_on(cell).values(), federation)
     run = train_run(Store(out), federation, keep=keep, delta=study.delta, title=cell.name, opens=opens)
@@ -127,15 +149,20 @@ def _nobody_forgot(federation: Federation, done: int, facts: Mapping[str, Mappin
 
 
 class Gathering:
-    """Turns a study's data table into a task by asking the nodes what they hold."""
+    """Turns a study's data table into a task by asking the nodes what they hold.
 
-    def __init__(self, grid: Grid, config: Mapping[str, Any]) -> None:
-        self.grid, self.config, self.cell = grid, config, 0
+    ``cell``: the cell in hand; ``needed``: how many clients its rounds need, and so its start.
+    """
+
+    def __init__(self, grid: Grid, config: Mapping[str, Any], out: Path) -> None:
+        self.grid, self.config = grid, config
+        self.known = Known(out, repr([config.get(name) for name in ("study", "preset", "sets")]))
+        self.cell, self.needed = 0, 0
         self._fits: dict[str, Any] = {}
         self._names: list[str] = []
         self.transport: FlowerTransport | None = None
-        self._done: dict[tuple[str, int], tuple[Task, FlowerTransport, dict[str, Any]]] = {}
-        self._refused: dict[tuple[str, int], LeaklineError] = {}
+        self._done: dict[tuple[str, int, int], tuple[Task, FlowerTransport, dict[str, Any]]] = {}
+        self._refused: dict[tuple[str, int, int], LeaklineError] = {}
         self.facts: Mapping[str, Mapping[str, Any]] = {}
 
     def settings(self, key: str) -> dict[str, Any]:
@@ -148,12 +175,48 @@ class Gathering:
         """What nodes still have of a run that is gone on with; asked only where it matters."""
         if federation.wire == federation.layout:
             return {}
-        return FlowerTransport(self.grid, names=self._names, **self.settings(key)).gather()
+        return FlowerTransport(self.grid, names=self._names, **self.settings(key)).gather(self.needed)
+
+    def declined(self) -> dict[str, str]:
+        """Who does not take part in this cell by the policy of its node, each with its reason."""
+        told = {name: fact.get("declines") for name, fact in self.facts.items()}
+        return {
+            name: printable(str(cells[str(self.cell)]), 300)
+            for name, cells in told.items()
+            if isinstance(cells, Mapping) and cells.get(str(self.cell))
+        }
+
+    def away(self) -> list[str]:
+        """Who this cell begins without, one line for each."""
+        missing = [name for name in self._names if name not in self.facts]
+        lines = [f"{name}: no node of that name is connected" for name in missing]
+        return lines + [f"{name}: {reason}" for name, reason in self.declined().items()]
+
+    def enough(self) -> None:
+        """Refuse to begin with fewer clients than a round needs, and say who is not there."""
+        away = self.away()
+        for line in away:
+            logging.getLogger("leakline").warning("begins without %s", line)
+        if len(self._names) - len(away) < self.needed:
+            raise ClientLost(
+                f"{len(self._names) - len(away)} of {len(self._names)} clients take part, {self.needed} are needed; "
+                + "; ".join(away[:5]),
+                "the start",
+                "agree with them on a study that they take part in, or lower min_clients",
+            )
+
+    def described(self) -> dict[str, Any]:
+        """What the run is described by, of each client of whom anything is known."""
+        return {name: one.get("facts") for name, one in self.known.facts(self._names, self.facts).items()}
+
+    def remember(self) -> None:
+        """Write down what a run that begins now knows of its clients."""
+        self.known.keep(self._names, self.facts)
 
     def task(self, shared: Shared, seed: int) -> Task:
         """The task of a cell: the server's own part from the study, the clients as their nodes describe them."""
         wanted_seed = dict(shared.values).get("seed", 0)
-        wanted = (repr(shared), seed if wanted_seed == "each" else int(wanted_seed))
+        wanted = (repr(shared), seed if wanted_seed == "each" else int(wanted_seed), self.needed)
         if wanted in self._refused:
             raise self._refused[wanted]  # the next cell need not wait for the same missing node again
         if wanted not in self._done:
@@ -164,19 +227,15 @@ class Gathering:
                 raise
         task, self.transport, self._fits = self._done[wanted]
         self._names = [client.name for client in task.clients]
-        self.facts = {name: self.transport.facts[name] for name in self._names}
+        self.facts = {name: self.transport.facts[name] for name in self._names if name in self.transport.nodes}
         return task
 
     def _ask(self, shared: Shared, seed: int, data_seed: int) -> tuple[Task, FlowerTransport, dict[str, Any]]:
         base = base_task(shared, seed)
-        self._fits = {
-            "shape": list(base.shape), "classes": list(base.classes), "kind": base.kind,
-            "client_test": dict(shared.values).get("client_test", 0.2), "seed": data_seed,
-            **_features(shared),
-        }  # fmt: skip
+        self._fits = fit_of(shared, base, data_seed)
         self._names = [client.name for client in base.clients]
         transport = FlowerTransport(self.grid, names=self._names, **self.settings("federation"))
-        facts = transport.gather()
+        facts = transport.gather(self.needed)
         compare(facts)
         _all_fit(facts)
         simulation = any(fact.get("simulated") for fact in facts.values())
@@ -186,7 +245,21 @@ class Gathering:
                 "data.seed",
                 "give a number",
             )
-        return with_facts(base, facts), transport, self._fits
+        return with_facts(base, self.known.facts(self._names, facts)), transport, self._fits
+
+
+def _needed(federation: Federation) -> int:
+    """How many clients a start needs: as many as a round."""
+    return min(max(federation.cohort.quorum, federation.stack.fewest), len(federation.task.clients))
+
+
+def fit_of(shared: Shared, base: Task, seed: int = 0) -> dict[str, Any]:
+    """What a node's data must be like."""
+    return {
+        "shape": list(base.shape), "classes": list(base.classes), "kind": base.kind,
+        "client_test": dict(shared.values).get("client_test", 0.2), "seed": seed,
+        **_features(shared),
+    }  # fmt: skip
 
 
 def _features(shared: Shared) -> dict[str, Any]:
@@ -209,11 +282,16 @@ def base_task(shared: Shared, seed: int) -> Task:
 
 
 def with_facts(base: Task, facts: Mapping[str, Mapping[str, Any]]) -> Task:
-    """The task with each client as its node describes it; one whose data are the same as here stays as it is."""
-    return replace(base, clients=tuple(_as_described(client, facts[client.name], base) for client in base.clients))
+    """The task with each client as its node describes it; one whose data are the same as here stays as it is.
+
+    So does one whose node is not there.
+    """
+    return replace(base, clients=tuple(_as_described(client, facts.get(client.name), base) for client in base.clients))
 
 
-def _as_described(client: Client, reply: Mapping[str, Any], base: Task) -> Client:
+def _as_described(client: Client, reply: Mapping[str, Any] | None, base: Task) -> Client:
+    if reply is None:
+        return client
     facts = reply.get("facts")
     if reply.get("simulated"):
         if isinstance(client.train, Elsewhere):

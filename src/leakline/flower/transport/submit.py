@@ -8,19 +8,20 @@ import secrets
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from leakline.errors import ClientLost, LeaklineError, StudyError
 from leakline.flower.app_files import export
 from leakline.flower.processes import environment, flwr, healthy
-from leakline.flower.transport.serving import RECORD
+from leakline.flower.reach import check
+from leakline.flower.transport.serving import RECORD, SENT
 from leakline.flower.transport.turns import as_node
 from leakline.foreign import Foreign
 from leakline.study.cells import Cell, Study
-from leakline.study.files import read_json
+from leakline.study.files import make_folder, read_json, write_json
 from leakline.study.scenario import Share
 from leakline.study.sharing import task_of
 from leakline.study.spec import parse
@@ -82,6 +83,47 @@ def connect(link: Link, home: Path) -> dict[str, str]:
     return env
 
 
+@dataclass(frozen=True)
+class Sent:
+    """A study that was handed to a SuperLink: what was asked, where, and by which names Flower and we know it."""
+
+    asked: Asked
+    link: Link
+    token: str
+    run: str = ""
+
+    def keep(self, out: Path) -> Sent:
+        """Write it down in the run directory, where the ServerApp looks for it: so it knows that we see its results."""
+        make_folder(out)
+        asked, certificate = asdict(self.asked), self.link.certificate
+        table = {"token": self.token, "run": self.run, "address": self.link.address, "asked": asked}
+        write_json(out / SENT, {**table, "certificate": "" if certificate is None else str(certificate)})
+        return self
+
+    @classmethod
+    def kept(cls, out: Path) -> Sent:
+        """What was handed over last for a run directory."""
+        if not (out / SENT).is_file():
+            raise StudyError("nothing was handed to a SuperLink from here", out.name, "leakline run STUDY --on flower")
+        table = read_json(out / SENT)
+        try:
+            told = table["asked"]
+            asked = Asked(told["text"], told["preset"], tuple(told["sets"]), tuple(told["only"]))
+            certificate = Path(table["certificate"]) if table["certificate"] else None
+            return cls(asked, Link(table["address"], certificate), table["token"], table["run"])
+        except (KeyError, TypeError, AttributeError) as error:
+            raise StudyError(
+                "this submission cannot be read", f"{out.name}/{SENT}", "give the command again"
+            ) from error
+
+
+@contextlib.contextmanager
+def talking(link: Link) -> Iterator[dict[str, str]]:
+    """An environment in which Flower's command line talks to a SuperLink."""
+    with tempfile.TemporaryDirectory(prefix="leakline-", ignore_cleanup_errors=True) as folder:
+        yield connect(link, Path(folder) / "home")
+
+
 def submit(
     asked: Asked,
     name: str,
@@ -94,36 +136,43 @@ def submit(
     code: Sequence[Foreign] = (),
 ) -> dict[str, Any]:
     """Hand a study to a SuperLink, its own ``code`` with it, and wait for its end; returns what the ServerApp wrote."""
-    with tempfile.TemporaryDirectory(prefix="leakline-", ignore_cleanup_errors=True) as folder:
-        env = connect(link, Path(folder) / "home")
-        token = secrets.token_hex(8)
+    check(link.address, link.certificate)
+    with talking(link) as env, tempfile.TemporaryDirectory(prefix="leakline-", ignore_cleanup_errors=True) as folder:
+        _nothing_runs(out, link, env)
+        sent = Sent(asked, link, secrets.token_hex(8)).keep(out)
         settings: dict[str, str | float] = {
-            "out": str(out.absolute()), "folder": str(Path.cwd()), "submission": token,
+            "out": str(out.absolute()), "folder": str(Path.cwd()), "submission": sent.token,
             "deadline": float(deadline), "wait": float(wait),
         }  # fmt: skip
         app = export(
             asked.text, Path(folder) / "app", name=name, preset=asked.preset, sets=asked.sets, only=asked.only,
             settings=settings, code=code,
         )  # fmt: skip
-        run = str(flwr(["run", str(app), NAME, *options], env)["run-id"])
+        sent = replace(sent, run=str(flwr(["run", str(app), NAME, *options], env)["run-id"])).keep(out)
         try:
-            status = _ended(run, env, link, out, token, progress)
-        except BaseException:
+            return await_end(sent, out, env, progress)
+        except KeyboardInterrupt:
             with contextlib.suppress(LeaklineError):  # nobody waits for it any more
                 if healthy(link.address, link.certificate):
-                    flwr(["stop", run, NAME], env, timeout=30)
+                    flwr(["stop", sent.run, NAME], env, timeout=30)
             raise
-    record = _record(out, token)
+
+
+def await_end(sent: Sent, out: Path, env: Mapping[str, str], progress: Progress = silent) -> dict[str, Any]:
+    """Wait for the end of what was handed over; returns what the ServerApp wrote."""
+    status = _ended(sent.run, env, sent.link, out, sent.token, progress)
+    record = _record(out, sent.token)
     if record is None:
         raise StudyError(
-            f"Flower says {status}, and the results are not in {out.name}",
-            f"run {run}",
-            "give this command on the SuperLink's machine: results are kept where the ServerApp runs",
+            f"Flower says {status}, and nothing was trained: results are kept where the ServerApp runs, "
+            f"and it does not see {out.name}",
+            f"run {sent.run}",
+            "give this command on the SuperLink's machine, as its user, or --out on a disk that both see",
         )
     if status != "finished:completed" and not record["error"] and not any(c["error"] for c in record["cells"]):
         raise ClientLost(
             f"the server's app was lost: Flower says {status}",
-            f"run {run}",
+            f"run {sent.run}",
             "give the same command again: it goes on after the last round",
         )
     if record["error"]:
@@ -131,18 +180,54 @@ def submit(
     return record
 
 
+def stop_run(out: Path) -> str:
+    """End what was handed over last for a run directory; returns how Flower calls its end."""
+    sent = Sent.kept(out)
+    check(sent.link.address, sent.link.certificate)
+    with talking(sent.link) as env:
+        if (status := status_of(sent.run, env)) not in ENDED:
+            flwr(["stop", sent.run, NAME], env, timeout=30)
+            status = status_of(sent.run, env)
+    return status
+
+
+def status_of(run: str, env: Mapping[str, str]) -> str:
+    """How a run stands, in Flower's words."""
+    return str(flwr(["list", NAME, "--run-id", run], env)["runs"][0]["status"])
+
+
+def _nothing_runs(out: Path, link: Link, env: Mapping[str, str]) -> None:
+    """Refuse a second submission for a run directory while the first is at work there."""
+    if not (out / SENT).is_file() or (before := Sent.kept(out)).link != link or not before.run:
+        return
+    try:
+        status = status_of(before.run, env)
+    except LeaklineError:  # a SuperLink that was started anew does not know it any more
+        return
+    if status not in ENDED:
+        raise StudyError(
+            f"this study was handed over before and is at work (run {before.run}: {status})",
+            out.name,
+            f"`leakline flower attach {out}` watches it, `leakline flower stop {out}` ends it",
+        )
+
+
 def _ended(
     run: str, env: Mapping[str, str], link: Link, out: Path, token: str, progress: Progress, every: float = 30.0
 ) -> str:
-    """Watch a run until Flower says that it ended: its own command line exits with 0 even where the run failed."""
+    """Watch a run until Flower says that it ended: its own command line exits with 0 even where the run failed.
+
+    Flower is asked more often while the ServerApp has written nothing: it may run where nobody here will see it.
+    """
     asked, misses = time.monotonic(), 0
     while True:
         record = _record(out, token)
         _show(record, out, progress)
-        if (record is not None and record.get("done")) or time.monotonic() - asked > every:
+        patience = every if record is not None else every / 3
+        if (record is not None and record.get("done")) or time.monotonic() - asked > patience:
             asked = time.monotonic()
             try:
-                status = str(flwr(["list", NAME, "--run-id", run], env)["runs"][0]["status"])
+                status = status_of(run, env)
                 misses = 0
             except LeaklineError:
                 misses += 1

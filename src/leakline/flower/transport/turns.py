@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -17,15 +17,20 @@ from flwr.app import Context, RecordDict
 
 from leakline.bench.training import Bench
 from leakline.data import Client, Elsewhere, Task
-from leakline.errors import LeaklineError, StackError
+from leakline.errors import ClientLost, LeaklineError, StackError
 from leakline.federation import Federation
+from leakline.flower.node.limit import limited
+from leakline.flower.node.policy import Policy
+from leakline.flower.node.settings import policy_of
 from leakline.flower.transport.holdings import facts_of, name_of, own_client, simulated, state_folder
+from leakline.flower.transport.objections import objected
 from leakline.flower.transport.shelf import Shelf
 from leakline.flower.transport.versions import versions
 from leakline.flower.transport.wire import NEXT, answer_record, dropped_record, head_of, order_of, record, vector_of
 from leakline.messages import Order, Update
 from leakline.runtimes.client import answer, reason_of
 from leakline.runtimes.machine import tune_allocator
+from leakline.study.cells import Study
 from leakline.study.describe import THREADS
 from leakline.study.spec import parse
 
@@ -33,30 +38,45 @@ Mine = Callable[[Context, Mapping[str, Any], str], Federation]
 """Builds the federation as one client sees it: its own data, and the names of the others."""
 
 
-def take_turn(content: RecordDict, context: Context, mine: Mine | None = None) -> RecordDict:
-    """Answer a query, a training order or an evaluation order; what goes wrong goes back as one line without paths."""
+def take_turn(content: RecordDict, context: Context, mine: Mine | None = None, patience: float = 0.0) -> RecordDict:
+    """Answer a query, a training order or an evaluation order; what goes wrong goes back as one line without paths.
+
+    ``patience``: for how many seconds somebody waits for the answer (0: nobody says). No real node works for longer.
+    """
     torch.set_num_threads(THREADS)
     tune_allocator()
     name = ""
     try:
-        head = head_of(content)
-        name = name_of(context.node_config, head["names"])
-        if head["kind"] == "query":
-            return _introduce(context, head, name, mine)
-        if head["client"] != name:
-            raise ValueError(f"this node plays {name or 'nobody'}, the order is for {head['client']}")
-        federation, bench = _at_hand(context, head, name, mine)
-        if head.get("constants", bench.constants) != bench.constants:
-            raise StackError("its frozen weights are not the server's", "model", "give nodes the same file and torch")
-        shelf = _shelf(context, head, name)
-        order = order_of(head, federation.wire, vector_of(content))
-        done = answer_record(_turn(federation, bench, order, shelf))
-        if "then" in head:  # the order that will follow is known already: both turns in one message
-            following = replace(order, round=head["then"]["round"], notes=head["then"]["notes"], kind="train")
-            return RecordDict({**done, **_following(federation, bench, following, shelf)})
-        return done
+        with limited(_seconds(context, patience)):
+            head = head_of(content)
+            name = name_of(context.node_config, head["names"])
+            if head["kind"] == "query":
+                return _introduce(context, head, name, mine)
+            return _work(content, context, head, name, mine)
     except Exception as error:  # whatever a client's code raises must not reach a log that others read
         return dropped_record(name, _why(error))
+
+
+def _work(content: RecordDict, context: Context, head: Mapping[str, Any], name: str, mine: Mine | None) -> RecordDict:
+    if head["client"] != name:
+        raise ValueError(f"this node plays {name or 'nobody'}, the order is for {head['client']}")
+    federation, bench = _at_hand(context, head, name, mine)
+    if head.get("constants", bench.constants) != bench.constants:
+        raise StackError("its frozen weights are not the server's", "model", "give nodes the same file and torch")
+    shelf = _shelf(context, head, name)
+    order = order_of(head, federation.wire, vector_of(content))
+    done = answer_record(_turn(federation, bench, order, shelf))
+    if "then" in head:  # the order that will follow is known already: both turns in one message
+        following = replace(order, round=head["then"]["round"], notes=head["then"]["notes"], kind="train")
+        return RecordDict({**done, **_following(federation, bench, following, shelf)})
+    return done
+
+
+def _seconds(context: Context, patience: float) -> float:
+    """How long this turn may take at a real node: what its owner allows, and no longer than anybody waits."""
+    if simulated(context.node_config):
+        return 0.0
+    return min((float(s) for s in (context.node_config.get("limit"), patience) if s), default=0.0)
 
 
 def _turn(federation: Federation, bench: Bench, order: Order, shelf: Shelf) -> list[Update]:
@@ -71,6 +91,8 @@ def _turn(federation: Federation, bench: Bench, order: Order, shelf: Shelf) -> l
 def _following(federation: Federation, bench: Bench, order: Order, shelf: Shelf) -> RecordDict:
     try:
         return answer_record(_turn(federation, bench, order, shelf), NEXT)
+    except ClientLost:  # the time is over
+        raise
     except Exception as error:  # the evaluation before it stands
         return dropped_record(order.client, _why(error), NEXT)
 
@@ -86,10 +108,23 @@ def _introduce(context: Context, head: Mapping[str, Any], name: str, mine: Mine 
         facts["kept"] = _shelf(context, head, name).newest()
         if mine is None and not facts["simulated"]:
             try:
-                facts["facts"] = facts_of(own_client(context.node_config, name, head["fit"]))
+                client = own_client(context.node_config, name, head["fit"])
+                facts["facts"] = facts_of(client)
+                facts["declines"] = _declines(context, head, client)
+            except ClientLost:
+                raise
             except Exception as error:
                 facts["refused"] = _why(error)
     return record(facts)
+
+
+def _declines(context: Context, head: Mapping[str, Any], client: Client) -> dict[str, str]:
+    """The cells of a study that this node does not train in by its own policy, each with its reason."""
+    if (policy := policy_of(context.node_config)) == Policy():
+        return {}
+    cells = _own_study(context, head, client).cells
+    verdicts = {str(i): objected(policy, as_node(cell.federation()), context, i) for i, cell in enumerate(cells)}
+    return {cell: reason for cell, reason in verdicts.items() if reason}
 
 
 def _shelf(context: Context, head: Mapping[str, Any], name: str) -> Shelf:
@@ -98,16 +133,24 @@ def _shelf(context: Context, head: Mapping[str, Any], name: str) -> Shelf:
 
 
 def _at_hand(context: Context, head: Mapping[str, Any], name: str, mine: Mine | None) -> tuple[Federation, Bench]:
+    if mine is None and simulated(context.node_config):
+        settings = study_settings(context.run_config)
+        return _simulated(*settings, head["cell"], str(context.run_config.get("folder", "")))
     if mine is not None:
         federation = mine(context, head, name)
-        return federation, federation.bench()
-    settings = study_settings(context.run_config)
-    if simulated(context.node_config):
-        return _simulated(*settings, head["cell"], str(context.run_config.get("folder", "")))
-    client = own_client(context.node_config, name, head["fit"])
-    beside = tuple(Path(str(context.node_config[key])) for key in ("state",) if context.node_config.get(key))
-    federation = as_node(own_federation(*settings, head["cell"], client, head["names"], head["fit"], beside))
+    else:
+        client = own_client(context.node_config, name, head["fit"])
+        federation = as_node(_own_study(context, head, client).cells[head["cell"]].federation())
+    policy = policy_of(context.node_config)
+    if reason := objected(policy, federation, context, head.get("cell", 0)):
+        raise StackError(reason, "the node's policy", "agree on a study that promises as much")
+    federation = policy.watching(federation)
     return federation, federation.bench()
+
+
+def _own_study(context: Context, head: Mapping[str, Any], client: Client) -> Study:
+    beside = tuple(Path(str(context.node_config[key])) for key in ("state",) if context.node_config.get(key))
+    return own_study(*study_settings(context.run_config), client, head["names"], head["fit"], beside)
 
 
 def study_settings(config: Mapping[str, Any]) -> tuple[str, str, tuple[str, ...], tuple[str, ...]]:
@@ -145,18 +188,17 @@ def _simulated(
     return federation, federation.bench()
 
 
-def own_federation(
+def own_study(
     text: str,
     preset: str,
     sets: tuple[str, ...],
     only: tuple[str, ...],
-    cell: int,
     client: Client,
-    names: list[str],
+    names: Sequence[str],
     fit: Mapping[str, Any],
     beside: tuple[Path, ...] = (),
-) -> Federation:
-    """A cell of a study as one node sees it: its own client, and names for the others.
+) -> Study:
+    """A study as one node sees it: its own client, and names for the others.
 
     ``beside``: folders in which a file of weights is looked for.
     """
@@ -168,5 +210,4 @@ def own_federation(
         # The server's own data stay there; an empty part stands for those that a strategy asks for.
         return Task(members, None, Elsewhere.of(0, fit["shape"], ""), tuple(fit["classes"]), fit["kind"])
 
-    study = parse(text, preset=preset, sets=sets, share=share, here=False, trust=True, beside=beside).only(only)
-    return study.cells[cell].federation()
+    return parse(text, preset=preset, sets=sets, share=share, here=False, trust=True, beside=beside).only(only)

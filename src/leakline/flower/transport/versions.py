@@ -22,6 +22,13 @@ def versions() -> dict[str, str]:
     return {MUST: __version__, "python": platform.python_version(), **names}
 
 
+def other(fact: Mapping[str, Any]) -> str:
+    """Why a node that said this of itself cannot be talked to, in one line; "" if it can."""
+    said, mine = fact.get("versions"), versions()[MUST]
+    theirs = printable(str(said.get(MUST, "none")), 40) if isinstance(said, Mapping) else "one that it does not say"
+    return "" if theirs == mine else f"its {MUST} is {theirs}, the server's {mine}"
+
+
 def compare(facts: Mapping[str, Mapping[str, Any]]) -> None:
     """Refuse nodes of another leakline; say which differ otherwise: the last bits of numbers may then differ too."""
     mine = versions()

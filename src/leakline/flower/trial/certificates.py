@@ -54,9 +54,9 @@ def make_certificates(folder: Path) -> tuple[Path, Path, Path]:
     return paths
 
 
-def make_node_key(folder: Path) -> tuple[Path, Path]:
+def make_node_key(folder: Path, name: str = "node-key") -> tuple[Path, Path]:
     """A key pair that a node is known by; returns (private, public)."""
-    private, public = folder / "node-key", folder / "node-key.pub"
+    private, public = folder / name, folder / f"{name}.pub"
     if not private.is_file():
         key = ec.generate_private_key(ec.SECP384R1())
         public.write_bytes(
