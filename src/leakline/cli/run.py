@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +14,10 @@ from leakline.cli.console import OnlyOption, PresetOption, SetOption, StudyArgum
 from leakline.cli.loading import TrustOption, load_study, read_store
 from leakline.cli.progress import Progress
 from leakline.errors import StudyError
+
+if TYPE_CHECKING:
+    from leakline.study import Study
+    from leakline.study.run import Engine
 
 
 def run(
@@ -33,6 +39,9 @@ def run(
     superlink: flower.SuperlinkOption = "",
     certificate: flower.CertificateOption = None,
     insecure: flower.InsecureOption = False,
+    address: Annotated[
+        str, typer.Option(help="With --on ray: ray://HOST:PORT, HOST:PORT or auto (default: a Ray of this machine's).")
+    ] = "",
     deadline: flower.DeadlineOption = 3600.0,
 ) -> None:
     """Train what is missing, attack, measure, report. The same command goes on after an interruption."""
@@ -50,6 +59,7 @@ def run(
     if part and fail_if:
         raise StudyError("a part knows its own cells only", "--fail-if", "give it to the last run, of all parts")
     root = out_dir if out_dir is not None else Path("runs") / loaded.name
+    engine = _on_ray(loaded, (preset, sets, only), address) if on == "ray" else None
     for note in loaded.notes:
         out.print(f"note: {note}")
     shown: set[str] = set()
@@ -62,7 +72,7 @@ def run(
             out.print(f"note: {note}")
         for outcome in run_study(
             left, root, workers=workers, at_once=cells, part=share,
-            watch=progress.standing, opens=opens, deadline=deadline,
+            watch=progress.standing, opens=opens, deadline=deadline, engine=engine,
         ):  # fmt: skip
             how = "failed" if outcome.error else "trained" if outcome.trained else "already there"
             progress.cell(outcome.cell.name, how, outcome.of)
@@ -92,3 +102,11 @@ def run(
         gate.gate(results, fail_if)
     if failures:
         raise typer.Exit(1)
+
+
+def _on_ray(study: Study, asked: tuple[str, Sequence[str], Sequence[str]], address: str) -> Engine:
+    from leakline.study.on_ray import OnRay, need_ray
+    from leakline.study.ray_task import Asked
+
+    need_ray()
+    return partial(OnRay, asked=Asked.of(study, *asked), address=address)
