@@ -56,7 +56,7 @@ def measure(seeds: int, repeats: int) -> dict[str, list[float]]:
                 root = Path(folder) / f"{turn}-{number}"
                 command = [sys.executable, "-m", "leakline", "run", str(study), "--out", str(root), *words]
                 start = time.perf_counter()
-                subprocess.run(command, check=True, capture_output=True)
+                subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
                 times[name].append(time.perf_counter() - start)
                 first = first or results(root)
                 if results(root) != first or len(first) != 4 * seeds * len(RESULTS):

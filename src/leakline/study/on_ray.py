@@ -194,7 +194,7 @@ def _connect(ray: Any, address: str) -> None:
             _knock(address)
             ray.init(address=address, **quiet)
         else:
-            ray.init(num_cpus=cores(), include_dashboard=False, **quiet)
+            ray.init(address="local", num_cpus=cores(), include_dashboard=False, **quiet)
     except Exception as error:  # it is known by its text alone
         what, where = _line(error), address or "this machine"
         if "version" in what.lower():
