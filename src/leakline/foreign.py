@@ -20,7 +20,7 @@ import sys
 import sysconfig
 import traceback
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
@@ -200,3 +200,18 @@ def _reach(foreign: Foreign, module: str) -> None:
     if importlib.util.find_spec(module.partition(".")[0]) is None:
         sys.path.append(folder)
         importlib.invalidate_caches()
+
+
+def travelling(code: Sequence[Foreign]) -> dict[str, Path]:
+    """The user's own files behind some names, by where they stand beside the study."""
+    places: dict[str, Path] = {}
+    for foreign in code:
+        if foreign.package:
+            continue
+        modules = foreign.path.partition(":")[0].split(".")
+        if len(modules) == 1 and foreign.file.name != "__init__.py":
+            places[foreign.file.name] = foreign.file
+            continue
+        top = foreign.file.resolve().parents[len(modules) - (foreign.file.name != "__init__.py") - 1]
+        places |= {f"{modules[0]}/{path.relative_to(top)}": path for path in sorted(top.rglob("*.py"))}
+    return places

@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
 flower_app = typer.Typer(no_args_is_help=True, help="Flower: try a deployment out here, or export a study as an app.")
 
-PLACES = ("local", "flower-sim", "flower")
-OnOption = Annotated[str, typer.Option("--on", help="local, flower-sim (Ray, this machine) or flower (a deployment).")]
+PLACES = ("local", "ray", "flower-sim", "flower")
+OnOption = Annotated[
+    str, typer.Option("--on", help="local, ray (cells on a cluster), flower-sim (Ray, here) or flower (a deployment).")
+]
 SuperlinkOption = Annotated[
     str, typer.Option(help="With --on flower: the SuperLink, as host:port (default: that of `leakline flower up`).")
 ]
@@ -75,7 +77,7 @@ def train(
     progress: Progress,
 ) -> tuple[Study, Opens | None]:
     """Train a study on Flower; returns what is left to do here, and a place that trains nothing more."""
-    if on == "local":
+    if on in ("local", "ray"):
         return loaded, None
     from leakline.flower import need_flower
 

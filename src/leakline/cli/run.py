@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +18,7 @@ from leakline.errors import StudyError
 
 if TYPE_CHECKING:
     from leakline.study import Study
-    from leakline.study.run import Outcome
+    from leakline.study.run import Engine, Outcome
 
 
 def run(
@@ -39,6 +40,9 @@ def run(
     superlink: flower.SuperlinkOption = "",
     certificate: flower.CertificateOption = None,
     insecure: flower.InsecureOption = False,
+    address: Annotated[
+        str, typer.Option(help="With --on ray: ray://HOST:PORT, HOST:PORT or auto (default: a Ray of this machine's).")
+    ] = "",
     deadline: flower.DeadlineOption = 3600.0,
 ) -> None:
     """Train what is missing, attack, measure, report. The same command goes on after an interruption."""
@@ -52,6 +56,7 @@ def run(
     if part and fail_if:
         raise StudyError("a part knows its own cells only", "--fail-if", "give it to the last run, of all parts")
     root = out_dir if out_dir is not None else Path("runs") / loaded.name
+    engine = _on_ray(loaded, (preset, sets, only), address) if on == "ray" else None
     for note in loaded.notes:
         out.print(f"note: {note}")
     with Progress(len(loaded.cells)) as progress:
@@ -61,7 +66,7 @@ def run(
             out.print(f"note: {note}")
         outcomes = run_study(
             left, root, workers=workers, at_once=cells, part=share,
-            watch=progress.standing, opens=opens, deadline=deadline,
+            watch=progress.standing, opens=opens, deadline=deadline, engine=engine,
         )  # fmt: skip
         ended = shown(loaded, outcomes, progress)
     if part:  # the others may be at work; whoever comes last reports
@@ -121,3 +126,11 @@ def finish(ended: Ended, root: Path | None, fail_if: Sequence[str] = ()) -> None
         gate.gate(results, fail_if)
     if ended.failures:
         raise typer.Exit(1)
+
+
+def _on_ray(study: Study, asked: tuple[str, Sequence[str], Sequence[str]], address: str) -> Engine:
+    from leakline.study.on_ray import OnRay, need_ray
+    from leakline.study.ray_task import Asked
+
+    need_ray()
+    return partial(OnRay, asked=Asked.of(study, *asked), address=address)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from leakline.errors import StudyError
-from leakline.foreign import Foreign
+from leakline.foreign import Foreign, travelling
 
 FLOWER = "1.41.0"
 _LICENSE = """Apache-2.0
@@ -84,18 +84,3 @@ clientapp = "client_app:app"
         (folder / place).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, folder / place)
     return folder
-
-
-def travelling(code: Sequence[Foreign]) -> dict[str, Path]:
-    """The user's own files behind some names, by where they stand in the app."""
-    places: dict[str, Path] = {}
-    for foreign in code:
-        if foreign.package:
-            continue
-        modules = foreign.path.partition(":")[0].split(".")
-        if len(modules) == 1 and foreign.file.name != "__init__.py":
-            places[foreign.file.name] = foreign.file
-            continue
-        top = foreign.file.resolve().parents[len(modules) - (foreign.file.name != "__init__.py") - 1]
-        places |= {f"{modules[0]}/{path.relative_to(top)}": path for path in sorted(top.rglob("*.py"))}
-    return places

@@ -37,7 +37,9 @@ class Heard:
 
 
 class Hands(Protocol):
-    """Who works on jobs."""
+    """Who works on jobs, at most ``size`` at once."""
+
+    size: int
 
     @property
     def free(self) -> bool:
@@ -55,6 +57,8 @@ class Hands(Protocol):
 
 class Here:
     """This process: a job is done while its answer is waited for."""
+
+    size = 1
 
     def __init__(self, work: Numbered) -> None:
         self.work, self.number = work, -1

@@ -20,6 +20,7 @@ from leakline.runtimes.machine import cores
 from leakline.study.cells import Cell, Study
 from leakline.study.judges import NOT_ALIKE, baseline_of
 from leakline.study.run import check_cell, check_model, model_of, said_once
+from leakline.study.shared_work import SharedWork
 from leakline.study.sharing import look_again
 from leakline.study.strongest import Choice
 from leakline.study.timing import Timed, timed_pass
@@ -59,6 +60,7 @@ class Checked:
     bill: Bill = field(default_factory=Bill)
     wire: dict[str, dict[str, int]] = field(default_factory=dict)
     """By scenario: how many values travel, of how many there are, and the bytes to and from a client in a round."""
+    shared: SharedWork = field(default_factory=SharedWork)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -67,6 +69,7 @@ class Checked:
             "warnings": self.warnings, "partition": self.partition, "cards": [c.as_dict() for c in self.cards],
             "minutes": self.bill.minutes, "minutes_for_attacks": self.bill.worlds + self.bill.searches,
             "memory_mb": self.bill.memory_mb, "disk_mb": self.bill.disk_mb, "wire": self.wire,
+            "shared": self.shared.as_dict(),
         }  # fmt: skip
 
     def show(self, console: Any, print_card: Callable[[Card], None]) -> None:
@@ -93,6 +96,8 @@ class Checked:
                 f"{scenario + ': ' if scenario else ''}{sizes['values']:,} of the model's {sizes['all']:,} values "
                 f"travel: {sizes['bytes']:,} bytes a round to each client, and as many back"
             )
+        for text in self.shared.lines() if self.cells > 1 else ():
+            console.print(f"work: {text}")
         bill = self.bill
         console.print(
             f"\n{self.name}: {self.cells} cells, about {bill.minutes:.1f} minutes on {cores()} cores"
@@ -146,9 +151,11 @@ def check_study(study: Study) -> Checked:
             continue
         took = timed[networks]
         checked.bill.minutes += took.round * federation.rounds / 60
+        checked.shared.see(federation)
         for attack in study.attacks_on(cell).values():
-            for name, rounds in attack.trains(federation).items():
-                work = (networks, federation.seed, name)
+            trains = {(networks, federation.seed, name): rounds for name, rounds in attack.trains(federation).items()}
+            checked.shared.ask(trains)
+            for work, rounds in trains.items():
                 asked[work] = max(asked.get(work, 0.0), rounds * took.round / 60)
             checked.bill.searches += attack.passes(federation) * took.example / cores() / 60
         checked.bill.memory_mb = max(checked.bill.memory_mb, took.memory_mb)

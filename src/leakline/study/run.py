@@ -35,6 +35,8 @@ from leakline.study.store import Run, Store
 from leakline.study.train import Opens
 
 WHOLE = Part()
+Engine = Callable[[Work, Pace | None], Hands]
+"""Says who does the cells, given the work and who counts it (None: nobody)."""
 POLL_SECONDS = 0.5
 """How often to look whether another process has let go of a run."""
 ATTEMPTS = 2
@@ -63,15 +65,19 @@ def run_study(
     watch: Callable[[Standing], None] | None = None,
     opens: Opens | None = None,
     deadline: float = DEADLINE,
+    engine: Engine | None = None,
 ) -> Iterator[Outcome]:
     """Train what is missing and let every attack meet every cell; yields cell by cell, failures included.
 
     A cell that another process is working on comes last: by then it is there, or this process goes on with it.
     ``at_once``: how many cells, each in a process of its own, which share the cores. ``part``: these cells only.
-    ``watch`` is told, often, what is being done and how long it will still take.
+    ``watch`` is told, often, what is being done and how long it will still take. ``engine``: who does the cells
+    elsewhere (`on_ray`); then ``workers`` are those of a cell there.
     """
+    engine, here = engine or partial(hands_here, at_once), engine is None
+    workers = workers or (share_of(at_once) if here else 1)
     with kept_in(out):
-        yield from _run_study(study, out, workers or share_of(at_once), at_once, part, watch, opens, deadline)
+        yield from _run_study(study, out, workers, part, watch, opens, deadline, engine, here)
 
 
 def share_of(at_once: int) -> int:
@@ -83,11 +89,12 @@ def _run_study(
     study: Study,
     out: Path,
     workers: int,
-    at_once: int,
     part: Part,
     watch: Callable[[Standing], None] | None,
     opens: Opens | None,
     deadline: float,
+    engine: Engine,
+    here: bool,
 ) -> Iterator[Outcome]:
     torch.set_num_threads(THREADS)
     store, pace = Store(out), Pace(watch or unwatched)
@@ -97,13 +104,9 @@ def _run_study(
     numbers = part.cells(keys)
     for left_out in set(range(len(keys))).difference(numbers):
         pace.drop(study.cells[left_out].name)
-    if watch and opens is None:
+    if watch and opens is None and here:
         ledger.try_places()
-    with (
-        at_work(store, study, keys) as grid,
-        contextlib.closing(_hands(work, pace if watch else None, at_once)) as hands,
-    ):
-        pace.at_once = at_once
+    with at_work(store, study, keys) as grid, contextlib.closing(engine(work, pace if watch else None)) as hands:
         for number, told in _done(work, numbers, hands, pace):
             cell, error = study.cells[number], str(told.get("error", ""))
             pace.drop(cell.name)
@@ -112,8 +115,8 @@ def _run_study(
             yield Outcome(cell, run, error, told["how"] == "trained", len(numbers))
 
 
-def _hands(work: Work, pace: Pace | None, at_once: int) -> Hands:
-    """Who does the cells: this process, or several."""
+def hands_here(at_once: int, work: Work, pace: Pace | None) -> Hands:
+    """Who does the cells on this machine: this process, or several."""
     if at_once == 1:
         return Here(lambda number, tells: work.do(number, pace))
     if not FORKABLE or any(cell.federation().engine.device != "cpu" for cell in work.study.cells):
@@ -130,6 +133,7 @@ def _done(work: Work, numbers: Sequence[int], hands: Hands, pace: Pace) -> Itera
     left, busy, deaths = deque(numbers), set[int](), Counter[int]()
     waiting = False
     while left or busy:
+        pace.at_once = max(hands.size, 1)
         while hands.free and (number := _next_free(work, left, busy)) is not None:
             hands.give(number)
             busy.add(number)

@@ -53,8 +53,13 @@ def timed_pass(federation: Federation) -> Timed:
         bench.outputs(bench.initial, test, few)
         evaluation = (time.perf_counter() - start) * len(test) / (few.stop or 1)
     workers = min(cores(), len(federation.task.clients))
-    memory = 4 * federation.layout.size * (4 + min(len(federation.task.clients), 14)) * 1.0
-    return Timed((steps * per_step + evaluation) / workers, per_step / size, memory / 2**20 + 400 * workers)
+    return Timed((steps * per_step + evaluation) / workers, per_step / size, memory_of(federation, workers))
+
+
+def memory_of(federation: Federation, workers: int) -> float:
+    """Megabytes that a federation needs, by rule of thumb."""
+    weights = 4 * federation.layout.size * (4 + min(len(federation.task.clients), 14))
+    return weights / 2**20 + 400 * workers
 
 
 def trial_round(federation: Federation, workers: int = 0) -> float | None:
