@@ -1,7 +1,7 @@
-"""Run a study and write down every call of its `Pace`, with the time: `python tests/study/record_pace.py STUDY OUT`.
+"""Run a study and write down every call of its `Pace`, with the time: `python tests/record_pace.py STUDY OUT`.
 
 The clock is this process's own processor time, with one worker, so that whoever else computes here does not count. The
-logs in `paces/` were made so; `test_pace.py` plays them again and states how wrong the time left was.
+logs in `study/paces` were made so; `study/test_pace.py` plays them again and states how wrong the time left was.
 """
 
 from __future__ import annotations
