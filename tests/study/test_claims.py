@@ -68,7 +68,8 @@ def test_the_claim_of_a_process_that_was_killed_is_taken_over_at_once(tmp_path):
     process = CONTEXT.Process(target=hold)
     process.start()
     until = time.monotonic() + 60
-    while holder_of(tmp_path, "grid") is not None or not list(tmp_path.glob(".grid.1")):  # it is not buried yet
+    # In this order: a claim that is there, and then nobody who holds it (the dead process is not buried yet).
+    while not (list(tmp_path.glob(".grid.1")) and holder_of(tmp_path, "grid") is None):
         assert time.monotonic() < until
     with claimed(tmp_path, "grid") as claim:
         assert claim.number == 2
