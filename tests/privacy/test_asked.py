@@ -58,7 +58,9 @@ def by_dp_accounting(claim: Claim) -> float:
     """Google's accountant, asked without anything of ours."""
     replaced = claim.adjacency is Adjacency.REPLACE_ONE
     relation = NeighboringRelation.REPLACE_ONE if replaced else NeighboringRelation.ADD_OR_REMOVE_ONE
-    accountant = PLDAccountant(relation, value_discretization_interval=1e-3)
+    # It rounds every loss up to its cells: 600 releases in cells of 1e-3 cost 0.302 where finer ones say 0.29997.
+    cells = 1e-3 if sum(event.times for event in claim.events) <= 100 else 5e-5
+    accountant = PLDAccountant(relation, value_discretization_interval=cells)
     for event in claim.events:
         assert isinstance(event, Gaussian)
         noise = GaussianDpEvent((2 if replaced else 1) / event.mu)
