@@ -15,6 +15,7 @@ import typer
 
 from leakline import __version__
 from leakline.cli import (
+    archive,
     attach,
     attack,
     audit,
@@ -57,6 +58,7 @@ app.command()(run.run)
 app.command("list")(list_)
 app.command()(report.report)
 app.command()(export.export)
+app.command()(archive.archive)
 app.command()(papers.papers)
 app.command()(share.share)
 app.command()(verify.verify)

@@ -37,11 +37,12 @@ def load_study(study: str, preset: str = "", sets: Sequence[str] = (), trust: bo
 
 
 def read_store(root: Path) -> Results:
-    """What a run directory holds; whatever is damaged in it is named on the terminal and left out."""
+    """What a run directory or an archive holds; whatever is damaged in it is named on the terminal and left out."""
     from leakline.results import read
+    from leakline.results.archive import is_archive, read_archive
     from leakline.text import clean
 
-    results = read(root)
+    results = read_archive(root) if is_archive(root) else read(root)
     for text in results.damaged:
         err.print(clean(f"damaged, left out: {text}"))
     return results
