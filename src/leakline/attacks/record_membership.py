@@ -11,6 +11,7 @@ import numpy as np
 from leakline.attacks.base import Artefact, Attack, Challenge, Effort, Lab
 from leakline.attacks.learnt import On, learnt, looks_of, told_apart
 from leakline.attacks.patients import People, patient_results
+from leakline.attacks.regressed import regressed
 from leakline.attacks.shadow_worlds import Asked, units_of
 from leakline.attacks.tables import Look, history, looked_at
 from leakline.attacks.verdicts import leaks
@@ -26,7 +27,8 @@ from leakline.randomness import Stream
 from leakline.readings import Reading
 from leakline.utility import MENU as OBJECTIVES
 
-Score = Literal["learnt", "difference", "lira-online", "lira-offline", "rmia", "loss", "fedmia"]
+Score = Literal["learnt", "difference", "lira-online", "lira-offline", "rmia", "loss", "fedmia", "regression"]
+WITHOUT_SHADOWS = ("loss", "fedmia", "regression")
 NEEDED = 16
 """Shadow federations with which the attack was shown to find members; with fewer it may fail for want of them."""
 FEWEST_BESIDE = 8
@@ -44,6 +46,8 @@ class Seen:
     others: np.ndarray
     spread: np.ndarray
     own: np.ndarray
+    regressed: np.ndarray
+    """Of each record, what a regression of the updates on all records' gradients says of it."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,8 @@ class RecordMembership(Attack):
     Scores: learnt, boosted trees over all looks, learnt with each shadow in turn as the target; of the last model
     alone difference, lira-online and lira-offline (Carlini et al. 2022), rmia (Zarifzadeh et al. 2024) and loss
     (Yeom et al. 2018); with single updates fedmia (Zhu et al. 2024), without shadows: how far a record's score under
-    its own client's model lies above that under other clients', in their standard deviations, mean over rounds.
+    its own client's model lies above that under other clients', in their standard deviations, mean over rounds; and
+    regression, also without shadows: each client's updates regressed on the gradients of all its records in question.
 
     Intervals resample clients, since records of one client share its training. Patients are counted in the shadows
     alone, where coins make it exact: see `leakline.leakage.exposure`.
@@ -104,7 +109,9 @@ class RecordMembership(Attack):
     shadows: int = NEEDED
     on: On = "model"
     looks: int = 16
-    scores: tuple[Score, ...] = ("learnt", "difference", "lira-online", "lira-offline", "rmia", "loss", "fedmia")
+    scores: tuple[Score, ...] = (
+        "learnt", "difference", "lira-online", "lira-offline", "rmia", "loss", "fedmia", "regression",
+    )  # fmt: skip
     risk: float = 0.9
     initial: Initial = "published"
 
@@ -208,11 +215,16 @@ class RecordMembership(Attack):
         )  # fmt: skip
         tables = lab.watched(asked.worlds(federation, coins, rounds, self.initial), look)
         one = Look(look.owners, look.records, look.rounds, REFERENCES, look.beside)
-        past = [(index, lab.kept(index)) for index in (look.rounds if self.on != "model" else ())]
-        if any(kept is None for _, kept in past):
+        kept = [(index, lab.kept(index)) for index in (look.rounds if self.on != "model" else ())]
+        past = [(index, found) for index, found in kept if found is not None]
+        if len(past) < len(kept):
             raise _wrong("what was sent in the rounds looked at was not kept", "run the study with another --out")
         mine = one(federation, history(past, lab.final_weights()))
-        view = Seen(looks_of(mine, self.on), mine["models"][-1], mine["others"], mine["spread"], mine["own"])
+        asks = self.on == "updates" and "regression" in self.scores
+        by_gradients = regressed(federation, one, past) if asks else np.full(len(asked.member), np.nan)
+        view = Seen(
+            looks_of(mine, self.on), mine["models"][-1], mine["others"], mine["spread"], mine["own"], by_gradients
+        )
         hints = Shadows(
             np.stack([looks_of(table, self.on) for table in tables]),
             np.stack([table["models"][-1] for table in tables]), coins, asked.patient,
@@ -236,6 +248,8 @@ class RecordMembership(Attack):
             found["learnt"] = learnt(view.looks, hints.looks, taken)
         if "fedmia" in self.scores and self.on == "updates" and np.isfinite(view.others).any():
             found["fedmia"] = np.nanmean((view.own - view.others) / (view.spread + 0.1), axis=0)
+        if "regression" in self.scores and np.isfinite(view.regressed).any():
+            found["regression"] = view.regressed
         return Guesses(
             {name: found[name] for name in self.scores if name in found},
             told_apart(hints.looks, hints.coins, hints.patient),
@@ -256,7 +270,7 @@ class RecordMembership(Attack):
                     lambda rows, s=scores: auc(s[rows], secret.member[rows]).value,  # type: ignore[misc]
                     owners,
                 )
-            note = where if name in ("loss", "fedmia") else f"{self.shadows} shadow federations, {where}"
+            note = where if name in WITHOUT_SHADOWS else f"{self.shadows} shadow federations, {where}"
             found += leaks({"auc": area}, tpr_at_fprs(scores, secret.member), {"rule": name, "seat": self.seat}, note)
         return found + patient_results(guess.present == secret.coins, secret.people, self.seat)
 

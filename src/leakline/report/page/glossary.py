@@ -28,6 +28,7 @@ RULES = {
     "difference": "how far the record's log-odds lie above the middle of shadow federations with and without it",
     "learnt": "boosted trees over all that the seat sees, learnt with each shadow federation in turn as the target",
     "fedmia": "the record's own client's models against other clients', without shadow federations (Zhu et al. 2024)",
+    "regression": "each client's updates regressed on the gradients of all its records, without shadow federations",
     "calibrated": "each record's likelihood ratio over all other pairs of worlds, with and without the client",
 }
 """Rules by which attacks decide, as they stand in brackets behind a measure."""
