@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import tiny
+from leakline.data import Client, Elsewhere
 from leakline.defences import MENU, Defence, hooks_of
 from leakline.messages import Order, Receipt
 from leakline.privacy import Claim, NoClaim, Unit, account
@@ -52,6 +53,16 @@ def through_the_hooks(fed, place: int = 0, index: int = 0):
 
 def test_every_entry_of_the_menu_has_its_examples_here():
     assert set(DEFENCES) == set(MENU)
+
+
+@pytest.mark.parametrize("name", DEFENCES)
+def test_a_server_that_has_none_of_the_data_can_check_and_promise_the_same(name):
+    here = federation(make(name))
+    task = here.task
+    away = tuple(Client(c.name, Elsewhere.of(len(c.train), task.shape, c.name)) for c in task.clients)
+    there = replace(here, task=replace(task, clients=away))
+    there.stack.check(there)
+    assert there.claims() == here.claims()
 
 
 @pytest.mark.parametrize("name", [n for n in DEFENCES if DEFENCES[n].nothing is not None])

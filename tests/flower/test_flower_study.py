@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 
 from leakline.errors import DataError, LeaklineError, StudyError
 from leakline.federation import federate
-from leakline.flower.transport.drive import _trained_elsewhere, _with_nodes
+from leakline.flower.transport.drive import _left, _named, _trained_elsewhere
 from leakline.flower.transport.serving import RECORD, SENT, serve
 from leakline.flower.transport.shares import write_shares
 from leakline.flower.transport.submit import Asked, Link, Sent
@@ -195,24 +195,31 @@ AT_NODES = STUDY.replace(
 )
 
 
-def test_a_study_that_leaves_the_data_at_the_nodes_trains_the_same_model(tmp_path):
+@pytest.mark.parametrize(
+    "more",
+    ["", '[defences]\ndp-sgd = [{ use = "dp-sgd", noise_multiplier = 1.0, clip = 1.0 }]\n', 'attacks = "strongest"\n'],
+    ids=["plain", "dp-sgd", "strongest"],
+)
+def test_a_study_that_leaves_the_data_at_the_nodes_trains_the_same_model(more, tmp_path):
+    plain = more if "defences" in more else ""
     cell = Asked(STUDY).study().cells[0].federation()
     np.savez(tmp_path / "server.npz", x=cell.task.test.x.numpy(), y=cell.task.test.y.numpy())
     text = AT_NODES.replace("TEST", str(tmp_path / "server.npz"))
+    text = text + more if plain else more + text
     nodes = own_nodes(STUDY, tmp_path / "n")
     for node in nodes:
         node.context.run_config["study"] = text
     record, _ = serving(text, nodes, tmp_path / "out")
     assert record["cells"][0]["error"] == ""
-    run, same = Store(tmp_path / "out").run(record["cells"][0]["run"]), here(STUDY, tmp_path / "here")[0]
+    run, same = Store(tmp_path / "out").run(record["cells"][0]["run"]), here(STUDY + plain, tmp_path / "here")[0]
     assert torch.equal(run.final_weights().vector, same.final_weights().vector)
     assert run.readings() == same.readings()
     table = json.loads((run.path / "run.json").read_text())["partition"]
     assert [row["train"] for row in table[:3]] == [len(c.train) for c in cell.task.clients]
     assert all(sum(row["counts"]) == 0 for row in table[:3])  # the server does not learn its clients' labels
 
-    left = _with_nodes(Asked(text), 0, record["cells"])  # what the command goes on with
-    outcome = next(run_study(Asked(text).study(lambda *_: left.federation().task), tmp_path / "out"))
+    left, _ = _left(Asked(text), _named(Asked(text)), record)  # what the command goes on with
+    outcome = next(run_study(left, tmp_path / "out"))
     assert outcome.run.key == run.key
     assert not outcome.trained
 

@@ -115,8 +115,7 @@ class DpSgd(Noised):
 
     def _check_units(self, federation: Terms) -> None:
         task = federation.task
-        held = [c for c in task.clients if len(c.train) and not isinstance(c.train, Elsewhere)]
-        bare = [c.name for c in held if c.train.groups is None]
+        bare = [c.name for c in task.clients if _here(c) and c.train.groups is None]
         if self.by_patient and bare:
             raise StackError(
                 f"client {bare[0]} does not say which records are one patient's",
@@ -286,9 +285,14 @@ def _try(federation: Terms, records: Data) -> None:
     path_of(bench.model.train(), bench.loss, bench.inputs(records, rows), bench.targets(records, rows))
 
 
+def _here(client: Client) -> bool:
+    """Whether its records are on this machine: a node tries its own with every batch."""
+    return len(client.train) > 0 and not isinstance(client.train, Elsewhere)
+
+
 def _assorted(clients: Sequence[Client]) -> Data | None:
-    """A few records, one for each label first, then those of the largest client; None where nobody holds any."""
-    held = sorted((client.train for client in clients if len(client.train)), key=len, reverse=True)
+    """A few records, one for each label first, then those of the largest client; None where none are here."""
+    held = sorted((client.train for client in clients if _here(client)), key=len, reverse=True)
     if not held:
         return None
     by_label: dict[int, Data] = {}

@@ -10,6 +10,7 @@ import torch
 from leakline.attacks import MENU
 from leakline.attacks.base import Attack
 from leakline.attacks.ranking import RANKING, RUN, Ranked
+from leakline.data.base import Data
 from leakline.errors import LeaklineError
 from leakline.federation import Federation
 from leakline.privacy import Claim, Seat
@@ -92,7 +93,10 @@ class _Speed:
         if not held:
             return cls(0.0, 0.0)
         with torch.no_grad(), FlopCounterMode(display=False) as counter:
-            bench.model.eval()(bench.inputs(held[0].train, slice(0, 1)))
+            one = Data(
+                torch.zeros(1, *federation.task.shape), torch.zeros(1, dtype=torch.int64)
+            )  # data may be at nodes
+            bench.model.eval()(bench.inputs(one, slice(0, 1)))
         plan = federation.plan
         rows = sum(len(c.train) for c in held)
         size = min(plan.batch or rows // len(held), max(rows // len(held), 1))
