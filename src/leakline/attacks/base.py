@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -11,7 +12,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from torch import Tensor
 
-from leakline.federation import Federation, keep_none
+from leakline.federation import Federation, Transport, keep_none
 from leakline.measures import Measure
 from leakline.messages import Keep, Memory, Round, Update
 from leakline.privacy import Seat
@@ -149,6 +150,13 @@ class Lab(Protocol):
         """
         ...
 
+    def place(self, federation: Federation, told: Mapping[str, Any]) -> AbstractContextManager[Transport]:
+        """Where the clients of a federation with something of the examiner's in it are: where the lab's own are.
+
+        ``told``: plain values by which somebody who has the lab's federation can make this one of it.
+        """
+        ...
+
     def media(self) -> Path:
         """The folder that an attack's artefacts are written to."""
         ...
@@ -179,6 +187,13 @@ class Attack(ABC):
     def remarks(self, federation: Federation) -> Sequence[str]:
         """What to know before anything is trained though it would work: `leakline check` prints it."""
         return ()
+
+    def inside(self, federation: Federation, nodes: bool) -> bool:
+        """Whether it trains a run of its own in the place where the study trains.
+
+        ``nodes``: that place is other people's machines, not a simulation of them.
+        """
+        return False
 
     def wants(self, federation: Federation) -> Keep:
         """Which updates the run must keep for this attack."""

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -20,7 +21,7 @@ from leakline.attacks.base import Look, Says
 from leakline.bench.training import Plan
 from leakline.data.base import Client, Data, Task
 from leakline.errors import DataError, StackError
-from leakline.federation import Federation, keep_none
+from leakline.federation import Federation, Transport, keep_none
 from leakline.messages import Dropped, Keep, Memory, Order, Update
 from leakline.privacy import Claim, NoClaim
 from leakline.randomness import Stream
@@ -141,6 +142,10 @@ class RecordedLab:
     def variant(self, federation: Federation, keep: Keep = keep_none) -> RecordedLab:
         """Refused: nothing can be trained."""
         _refuse("other federations trained for comparison")
+
+    def place(self, federation: Federation, told: Mapping[str, Any]) -> AbstractContextManager[Transport]:
+        """Refused: nothing can be trained."""
+        _refuse("a run of its own")
 
     def watched(self, federations: Sequence[Federation], look: Look) -> list[dict[str, np.ndarray]]:
         """Refused: nothing can be trained."""

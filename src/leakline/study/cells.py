@@ -89,6 +89,16 @@ class Study:
         """The same cells, met by no attack."""
         return replace(self, attacks={}, cells=tuple(replace(cell, attacks=None) for cell in self.cells))
 
+    def inside(self, cell: Cell, federation: Federation, nodes: bool) -> dict[str, Any]:
+        """The attacks on a cell that train where it does; ``nodes``: on other people's machines."""
+        return {name: a for name, a in self.attacks_on(cell).items() if a.inside(federation, nodes)}
+
+    def trained_at_nodes(self) -> Study:
+        """The same cells, met only by attacks that train at the nodes as they do."""
+        met = (self.inside(cell, cell.federation(), True) for cell in self.cells)
+        cells = tuple(replace(cell, attacks=own) for cell, own in zip(self.cells, met, strict=True))
+        return replace(self, attacks={}, cells=cells)
+
     def only(self, wanted: Sequence[str]) -> Study:
         """The same study with the cells whose labels match: ``["strategy=fedavg,fedyogi", "seed=0"]``."""
         cells = self.cells

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import numpy as np
 from leakline.attacks import base
 from leakline.attacks.base import Artefact, Attack, Says
 from leakline.errors import ClientLost, LeaklineError, StackError
-from leakline.federation import Federation, federate, keep_none
+from leakline.federation import Federation, Transport, federate, keep_none
 from leakline.measures import measure_of, own_measures
 from leakline.messages import Dropped, Keep, Memory, Order, Update
 from leakline.randomness import Stream
@@ -27,6 +28,9 @@ from leakline.study.store import Run, Store
 from leakline.study.train import Progress, silent, train_run
 from leakline.study.watched import watched
 from leakline.weights import Weights
+
+Places = Callable[[Federation, Mapping[str, Any]], AbstractContextManager[Transport]]
+"""Opens the place of a federation that an examiner changed, given what its clients must be told to make it."""
 
 
 def unsaid(line: str, share: float | None = None) -> None:
@@ -45,6 +49,8 @@ class Lab:
     attack: str = "unnamed"
     counted: Counted | None = None
     """Who counts the work, where somebody does."""
+    places: Places | None = None
+    """Where federations with something of an examiner's in them are trained; by default here."""
 
     def stream(self, purpose: str) -> Stream:
         """The examiner's own randomness."""
@@ -66,6 +72,10 @@ class Lab:
     def kept(self, index: int) -> tuple[Weights, list[Update]] | None:
         """The weights sent in a round and the updates that were kept of it; None if none were."""
         return self.run.kept(index, self.federation.wire)
+
+    def place(self, federation: Federation, told: Mapping[str, Any]) -> AbstractContextManager[Transport]:
+        """Where the clients of a federation with something of the examiner's in it are."""
+        return LocalTransport(federation, self.workers) if self.places is None else self.places(federation, told)
 
     def media(self) -> Path:
         """The folder that the attack's artefacts are written to."""

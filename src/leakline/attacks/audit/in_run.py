@@ -16,16 +16,16 @@ from typing import Any, ClassVar
 import numpy as np
 
 from leakline.attacks.audit.in_run_scores import RoundSeen, Sought, along_clients, along_records, view_of
-from leakline.attacks.audit.insertion import Aim, Inserted, Kind, aim, insert, most, wrong
+from leakline.attacks.audit.insertion import Aim, Inserted, Kind, aim, insert, most, told, wrong
 from leakline.attacks.audit.wide import Remark
 from leakline.attacks.base import Attack, Challenge, Lab
+from leakline.data.elsewhere import Elsewhere
 from leakline.errors import LeaklineError
 from leakline.federation import Federation, federate, initial_weights
 from leakline.leakage.one_run import best_guessed, one_run_bound_from_scores, one_run_mu_bound_from_scores
 from leakline.leakage.two_laws import two_laws
 from leakline.privacy import Claim, Guarantee, NoClaim, Seat, account, allowed, gdp_epsilon
 from leakline.readings import Fact, Reading
-from leakline.runtimes.local import LocalTransport
 from leakline.weights import Weights
 
 FEWEST_CANARIES = 40
@@ -90,6 +90,7 @@ class InRunAudit(Attack):
     def check(self, federation: Federation) -> None:
         """Refuse a federation that has no room for the canaries, or whose promise they would void."""
         wanted = aim(federation, self.kind)
+        self._check_here(federation, wanted)
         room, why = most(federation, wanted.kind)
         if room < FEWEST_CANARIES:
             raise wrong(
@@ -111,6 +112,25 @@ class InRunAudit(Attack):
                 f"canaries count as {'records' if wanted.records else 'clients'}, and with them the promise of "
                 f"{wanted.defence} is void: {reason}",
                 fix="take fewer canaries, or another kind",
+            )
+
+    def inside(self, federation: Federation, nodes: bool) -> bool:
+        """Wherever it trains, but for canary records: no node takes them in; where all data are here, so are they."""
+        return not nodes or _away(federation) or not aim(federation, self.kind).records
+
+    def _check_here(self, federation: Federation, wanted: Aim) -> None:
+        """Where clients' data are at nodes, only clients can be played beside them, of a length that is known here."""
+        if not _away(federation):
+            return
+        if wanted.records:
+            raise wrong(
+                f"canaries of the kind {wanted.kind} lie among a client's own records, and those are at its node",
+                fix='take kind = "random" or "single", or audit the same study on data that are here',
+            )
+        if self._clip(federation) is None:
+            raise wrong(
+                "canaries are as long as a client's update where no clip is known, and those are at the nodes",
+                fix="audit a defence that clips, or the same study on data that are here",
             )
 
     def remarks(self, federation: Federation) -> list[str]:
@@ -164,7 +184,7 @@ class InRunAudit(Attack):
         seen = set(inserted.names) | set(inserted.records) if wanted.single else set()
         facts, lost = [], 0
         final = initial_weights(world)
-        with LocalTransport(world, lab.workers) as transport:
+        with lab.place(world, told(inserted, wanted, length)) as transport:
             for round_ in federate(world, transport, keep=lambda index, client: client in seen):
                 facts.append(round_.facts)
                 lost += len(round_.dropped)
@@ -180,14 +200,19 @@ class InRunAudit(Attack):
 
     def _length(self, lab: Lab) -> float:
         """So many times the clip; where none is known, as long as one client's update is."""
-        federation = lab.federation
-        clip = federation.stack.stated(federation.expected()).get("clip")
-        if isinstance(clip, int | float):
-            found = self.length * float(clip)
+        federation, clip = lab.federation, self._clip(lab.federation)
+        if clip is not None:
+            found = self.length * clip
         else:
             first = federation.task.clients[0].name
             found = lab.probe(initial_weights(federation), 0, clients=[first], memories={})[0].delta.norm()
         return min(found, 0.999 * federation.cohort.max_norm) if federation.cohort.max_norm else found
+
+    @staticmethod
+    def _clip(federation: Federation) -> float | None:
+        """The clip that the stack states."""
+        clip = federation.stack.stated(federation.expected()).get("clip")
+        return float(clip) if isinstance(clip, int | float) else None
 
     def _about(self, wanted: Aim, coins: np.ndarray, rounds: int, length: float, lost: int) -> str:
         what = (
@@ -288,6 +313,11 @@ class InRunAudit(Attack):
             "scores are normal"
         )
         return [Reading("fitted-epsilon", value, low, high, n=len(scores), chance=0.0, about=about, note=note)]
+
+
+def _away(federation: Federation) -> bool:
+    """Whether somebody's data are on another machine."""
+    return any(isinstance(client.train, Elsewhere) for client in federation.task.clients)
 
 
 def _cost(lab: Lab, final: Weights) -> tuple[float, float, float, int] | None:

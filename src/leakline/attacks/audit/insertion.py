@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -83,6 +83,17 @@ def insert(federation: Federation, aims: Aim, canaries: int, length: float, coin
     return _clients(federation, aims, canaries, length, coins)
 
 
+def told(inserted: Inserted, aims: Aim, length: float) -> dict[str, Any]:
+    """Plain values by which whoever has the federation can put the same canaries into it."""
+    return {"kind": aims.kind, "length": length, "coins": "".join("01"[int(coin)] for coin in inserted.present)}
+
+
+def retold(federation: Federation, told: Mapping[str, Any]) -> Federation:
+    """The federation with the canaries that were `told` of."""
+    federation, coins = federation.granted, np.array([coin == "1" for coin in told["coins"]])
+    return insert(federation, aim(federation, told["kind"]), len(coins), told["length"], coins).federation
+
+
 def _clients(federation: Federation, aims: Aim, canaries: int, length: float, coins: np.ndarray) -> Inserted:
     adjacency = Adjacency.ADD_REMOVE if aims.claim is None else aims.claim.adjacency
     if aims.single and adjacency is Adjacency.ADD_REMOVE:
@@ -116,7 +127,7 @@ def _blank(clients: tuple[Client, ...]) -> Data:
     """As many empty examples as a client has on average: means that weigh by examples count a canary like anybody."""
     like = clients[0].train
     count = max(1, round(sum(len(c.train) for c in clients) / len(clients)))
-    x, y = torch.zeros_like(like.x[:1]), torch.zeros_like(like.y[:1])
+    x, y = (part.new_zeros((1, *part.shape[1:])) for part in (like.x, like.y))
     return Data(x.expand(count, *x.shape[1:]), y.expand(count, *y.shape[1:]))
 
 

@@ -23,6 +23,7 @@ from leakline.runtimes.machine import cores
 from leakline.study.cells import Cell, Study
 from leakline.study.describe import description, key_of
 from leakline.study.judges import Place
+from leakline.study.lab import attack_key
 from leakline.study.run import check_parts
 from leakline.study.sharing import Shared
 from leakline.study.spec import parse
@@ -38,8 +39,7 @@ def on_simulation(
     study = asked.study()
     check_parts(study)
     federations = [cell.federation() for cell in study.cells]
-    runs = [Store(out).run(key_of(description(f))) for f in federations]
-    if any((end := run.end) is None or end["status"] != "finished" for run in runs):
+    if not all(_done(study, cell, Store(out)) for cell in study.cells):
         with (
             tempfile.TemporaryDirectory(prefix="leakline-", ignore_cleanup_errors=True) as folder,
             _superlink(Path(folder), out) as link,
@@ -52,6 +52,14 @@ def on_simulation(
     else:
         record = {"cells": []}
     return study, _trained_elsewhere(record, study)
+
+
+def _done(study: Study, cell: Cell, store: Store) -> bool:
+    """Whether a cell is trained, and met by all attacks that train where it did."""
+    federation = cell.federation()
+    run = store.run(key_of(description(federation)))
+    inside = {attack_key(name, attack) for name, attack in study.inside(cell, federation, False).items()}
+    return (end := run.end) is not None and end["status"] == "finished" and inside <= run.met()
 
 
 def on_deployment(
@@ -94,9 +102,9 @@ def _left(asked: Asked, named: Study, record: Mapping[str, Any]) -> tuple[Study,
     if study.every_attack and not all(
         _here(cell) for cell, entry in zip(study.cells, cells, strict=False) if not entry["error"]
     ):
-        names = ", ".join(study.every_attack)
-        notes.append(f"not attacked ({names}): an attack needs the clients' data, and they are at the nodes")
-        study = study.unattacked()
+        asked_for, study = study.every_attack, study.trained_at_nodes()
+        if names := ", ".join(name for name in asked_for if name not in study.every_attack):
+            notes.append(f"not attacked ({names}): an attack needs the clients' data, and they are at the nodes")
     study = replace(study, notes=(*study.notes, *notes))
     return study, _trained_elsewhere(record, study)
 

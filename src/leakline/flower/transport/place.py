@@ -45,12 +45,15 @@ class _Ahead:
 class FlowerPlace(FlowerTransport):
     """Carries a study's orders over a Flower grid, and judges on the server's own data here.
 
+    Canaries hold no data and have no node: they are played here, beside the nodes.
     ``out``: in a simulation, the run directory in which nodes keep their memories; None in a deployment, where
     nobody but the node may see them.
     """
 
     def __init__(self, grid: Grid, federation: Federation, out: Path | None, **settings: Any) -> None:
-        super().__init__(grid, names=[client.name for client in federation.task.clients], **settings)
+        clients = federation.task.clients
+        super().__init__(grid, names=[client.name for client in clients if client.canary is None], **settings)
+        self._guests = {client.name for client in clients if client.canary is not None}
         self.federation, self.out = federation, out
         self._here = LocalTransport(federation, workers=1)
         self._notes: Mapping[str, float] = {}
@@ -78,11 +81,16 @@ class FlowerPlace(FlowerTransport):
         ready = ahead.answers if ahead is not None and orders and ahead.fits(orders[0]) else {}
         if orders:
             self._notes, self._round = orders[0].notes, orders[0].round
-        sent = super().exchange([order for order in orders if order.client not in ready])
-        groups = itertools.groupby(sent, key=lambda one: one.client)
+        guests, elsewhere = self._guests, {*ready, *self._guests}
+        sent = super().exchange([order for order in orders if order.client not in elsewhere])
+        played = self._here.exchange([order for order in orders if order.client in guests])
+        theirs, ours = (itertools.groupby(some, key=lambda one: one.client) for some in (sent, played))
         for order in orders:
-            yield from ready[order.client] if order.client in ready else next(groups)[1]
-        for _ in groups:
+            if order.client in ready:
+                yield from ready[order.client]
+            else:
+                yield from next(ours if order.client in guests else theirs)[1]
+        for _ in itertools.chain(theirs, ours):
             raise AssertionError("more answers than orders")
 
     def _judge(self, orders: Sequence[Order]) -> Iterator[Update | Dropped]:

@@ -31,6 +31,7 @@ from leakline.study.at_work import at_work
 from leakline.study.cells import Cell, Study
 from leakline.study.describe import THREADS, description, key_of
 from leakline.study.files import read_json, write_atomically
+from leakline.study.lab import Lab, meet
 from leakline.study.one_cell import wanted
 from leakline.study.run import check_cell
 from leakline.study.sharing import Shared, task_of
@@ -58,7 +59,7 @@ def serve(grid: Grid, context: Context) -> None:
             gathering = Gathering(grid, dict(config), out)
             study = parse(text, preset=preset, sets=sets, share=gathering.task, trust=True).only(only)
             plain = parse(text, preset=preset, sets=sets, share=base_task, trust=True).only(only)
-            # Attacks need an examiner who sees everything; the command that submitted this may add them.
+            # Most attacks need an examiner who sees everything; the command that submitted this may add them.
             with at_work(Store(out), study.unattacked()) as cells:
                 for position, cell in enumerate(study.cells):
                     entry: dict[str, Any] = {"name": cell.name, "error": ""}
@@ -106,9 +107,10 @@ def _write(out: Path, record: Mapping[str, Any]) -> None:
 def _train(
     grid: Grid, study: Study, cell: Cell, federation: Federation, gathering: Gathering, out: Path, key: str
 ) -> None:
-    check_cell(federation, {})
-    gathering.enough()
     simulation = any(fact.get("simulated") for fact in gathering.facts.values())
+    inside = study.inside(cell, federation, not simulation)
+    check_cell(federation, inside)
+    gathering.enough()
     if not simulation and isinstance(federation.model, Adapted) and federation.model.pretrain:
         raise StackError(
             "nodes do not hold the server's public data, and cannot make the same pretrained network of them",
@@ -118,9 +120,11 @@ def _train(
     constants = federation.bench().constants
 
     @contextlib.contextmanager
-    def opens(which: Federation, memories: dict[str, Memory]) -> Iterator[FlowerPlace]:
-        settings = gathering.settings(key)
-        settings["extra"]["constants"] = constants
+    def opens(
+        which: Federation, memories: dict[str, Memory], told: Mapping[str, Any] | None = None
+    ) -> Iterator[FlowerPlace]:
+        settings = gathering.settings(key if told is None else key_of(description(which)))
+        settings["extra"] |= {"constants": constants} | ({} if told is None else {"told": dict(told)})
         known = {"known": gathering.transport, "away": gathering.declined()}
         yield FlowerPlace(grid, which, out if simulation else None, **known, **settings)
 
@@ -133,6 +137,10 @@ def _train(
     keep = wanted(study.attacks_on(cell).values(), federation)
     run = train_run(Store(out), federation, keep=keep, delta=study.delta, title=cell.name, opens=opens)
     run.log(on="flower", simulation=simulation, seconds=round(time.monotonic() - started, 3))
+    if inside:
+        lab = Lab(federation.granted, Store(out), run, 1, places=lambda which, told: opens(which, {}, told))
+        meet(inside, lab)
+        run.log(on="flower", simulation=simulation, met=list(inside))
 
 
 def _nobody_forgot(federation: Federation, done: int, facts: Mapping[str, Mapping[str, Any]]) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from flwr.app import Context, RecordDict
 
+from leakline.attacks.audit.insertion import retold
 from leakline.bench.training import Bench
 from leakline.data import Client, Elsewhere, Task
 from leakline.errors import ClientLost, LeaklineError, StackError
@@ -135,7 +136,8 @@ def _shelf(context: Context, head: Mapping[str, Any], name: str) -> Shelf:
 def _at_hand(context: Context, head: Mapping[str, Any], name: str, mine: Mine | None) -> tuple[Federation, Bench]:
     if mine is None and simulated(context.node_config):
         settings = study_settings(context.run_config)
-        return _simulated(*settings, head["cell"], str(context.run_config.get("folder", "")))
+        told = json.dumps(head.get("told", {}))
+        return _simulated(*settings, head["cell"], str(context.run_config.get("folder", "")), told)
     if mine is not None:
         federation = mine(context, head, name)
     else:
@@ -180,11 +182,13 @@ def inside(folder: str) -> Any:
 
 @lru_cache(maxsize=2)
 def _simulated(
-    text: str, preset: str, sets: tuple[str, ...], only: tuple[str, ...], cell: int, folder: str
+    text: str, preset: str, sets: tuple[str, ...], only: tuple[str, ...], cell: int, folder: str, told: str
 ) -> tuple[Federation, Bench]:
     # Ray's workers live through a whole run: the study is read once in each of them.
     with inside(folder):
         federation = as_node(parse(text, preset=preset, sets=sets, trust=True).only(only).cells[cell].federation())
+    if inserted := json.loads(told):
+        federation = retold(federation, inserted)
     return federation, federation.bench()
 
 
