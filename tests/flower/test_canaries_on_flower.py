@@ -89,6 +89,20 @@ def test_canary_clients_are_played_beside_nodes_that_keep_their_data(kind, tmp_p
     assert not outcome.trained
 
 
+def test_nodes_train_no_more_than_was_asked_for_by_name(tmp_path):
+    study = 'attacks = "strongest"\n' + at_nodes("clients", tmp_path).replace(AUDIT, "")
+    assert "in-run-audit" in Asked('attacks = "strongest"\n' + text("clients").replace(AUDIT, "")).study().every_attack
+    nodes = own_nodes(STUDY, tmp_path / "n")
+    for node in nodes:
+        node.context.run_config["study"] = study
+    record, grid = serving(study, nodes, tmp_path / "out")
+    assert [cell["error"] for cell in record["cells"]] == [""]
+    assert all(node.heads == ["query", "train", "train", "train"] for node in grid.nodes.values())
+    left, _ = _left(Asked(study), _named(Asked(study)), record)
+    assert left.every_attack == ()
+    assert any("not attacked" in note and "in-run-audit" in note for note in left.notes)
+
+
 @pytest.mark.parametrize(
     ("kind", "why"),
     [("records", "lie among a client's own records, and those are at its node"), ("none", "where no clip is known")],

@@ -90,7 +90,12 @@ class Study:
         return replace(self, attacks={}, cells=tuple(replace(cell, attacks=None) for cell in self.cells))
 
     def inside(self, cell: Cell, federation: Federation, nodes: bool) -> dict[str, Any]:
-        """The attacks on a cell that train where it does; ``nodes``: on other people's machines."""
+        """The attacks on a cell that train where it does; ``nodes``: on other people's machines.
+
+        Nodes' patients are trained on once more only where a study asks for it by name.
+        """
+        if nodes and self.choice_on(cell) is not None:
+            return {}
         return {name: a for name, a in self.attacks_on(cell).items() if a.inside(federation, nodes)}
 
     def trained_at_nodes(self) -> Study:
