@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import datetime
-import http.server
 import json
 import logging
 import math
 import re
-import socket
-import ssl
 import subprocess
 import sys
-import threading
 import time
-import types
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,19 +26,18 @@ from leakline.flower.node.limit import limited
 from leakline.flower.node.policy import Policy
 from leakline.flower.node.settings import policy_of, read_node
 from leakline.flower.node.start import command, write_new
-from leakline.flower.processes import free_port
-from leakline.flower.reach import Reached, reach
 from leakline.flower.transport.serving import serve
 from leakline.flower.transport.submit import Asked
 from leakline.flower.transport.turns import _seconds
 from leakline.flower.transport.versions import versions
 from leakline.flower.transport.wire import head_of
 from leakline.flower.transport.wire import record as wired
-from leakline.flower.trial.certificates import make_certificates, make_node_key
+from leakline.flower.trial.certificates import make_node_key
 from leakline.privacy import account, group, replace_one
 from leakline.strategies import fedavg
 from leakline.study.store import Store
 from nodes_here import Context, NodesHere, RecordDict, config, own_nodes, serving
+from superlink_here import superlink
 from three_clients import STUDY
 from tiny import federation, task
 
@@ -392,109 +384,6 @@ def test_a_client_that_hangs_is_dropped_with_its_nodes_own_words(tmp_path, monke
     record, _ = serving(text, nodes, tmp_path / "out")
     assert "0 of 1 clients gave a usable answer" in record["cells"][0]["error"]
     assert "it took longer than 3 s, the most that its node allows" in record["cells"][0]["error"]
-
-
-# reaching a SuperLink
-
-
-class Health(http.server.BaseHTTPRequestHandler):
-    shift = 0.0
-    status = 200
-
-    def do_GET(self) -> None:
-        self.send_response_only(self.status)
-        when = datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=self.shift)
-        self.send_header("Date", when.strftime("%a, %d %b %Y %H:%M:%S GMT"))
-        self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@contextmanager
-def superlink(folder: Path | None = None, shift: float = 0.0, status: int = 200):
-    """Something that answers as a SuperLink, or a proxy before it, does."""
-    handler = type("Shifted", (Health,), {"shift": shift, "status": status})
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    if folder is not None:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(folder / "server.crt", folder / "server.key")
-        server.socket = context.wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield server.server_address[1]
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
-@pytest.fixture
-def certificates(tmp_path, monkeypatch):
-    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-    make_certificates(tmp_path)
-    return tmp_path
-
-
-def test_a_superlink_that_answers_is_reached_with_its_clock(certificates):
-    with superlink(certificates) as port:
-        reached = reach(f"localhost:{port}", certificates / "ca.crt")
-    assert (reached.problem, reached.clock) == ("", "")
-    assert abs(reached.ahead) < 3
-    with superlink(certificates, status=404) as port:  # a proxy that lets the nodes' own paths through and nothing else
-        assert reach(f"localhost:{port}", certificates / "ca.crt").problem == ""
-
-
-def test_every_way_not_to_reach_a_superlink_has_its_own_line(certificates, tmp_path_factory, monkeypatch):
-    others = tmp_path_factory.mktemp("others")
-    make_certificates(others)
-    monkeypatch.setattr("socket.getaddrinfo", _resolving(socket.getaddrinfo))
-    with superlink(certificates) as port:
-        assert "for another name than other.example" in reach(f"other.example:{port}", certificates / "ca.crt").problem
-        assert "nobody that we know vouches" in reach(f"localhost:{port}", others / "ca.crt").problem
-        assert (
-            reach(f"localhost:{port}", certificates / "server.key").problem
-            == "the authority's certificate cannot be read"
-        )
-    with superlink() as port:
-        assert "speaks no TLS" in reach(f"localhost:{port}", certificates / "ca.crt").problem
-    assert "nothing answers there" in reach(f"localhost:{free_port()}", certificates / "ca.crt").problem
-    assert "nobody knows where" in reach("no-such-host.invalid:1", certificates / "ca.crt").problem
-    with superlink(status=502) as port:
-        assert "a proxy is there (it says 502), and no SuperLink behind it" in reach(f"localhost:{port}", None).problem
-
-
-def _resolving(real):
-    """Knows other.example, which is this machine, and no name that cannot be."""
-
-    def resolve(host, *rest, **more):
-        if host == "no-such-host.invalid":
-            raise socket.gaierror(-2, "Name or service not known")
-        return real("127.0.0.1" if host == "other.example" else host, *rest, **more)
-
-    return resolve
-
-
-@pytest.mark.parametrize(("days", "said"), [(-400, "has expired"), (400, "is not valid yet")])
-def test_a_certificate_that_the_clock_does_not_fit_is_said_to_be_one(days, said, tmp_path, monkeypatch):
-    made_at = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=days)
-    then = types.SimpleNamespace(now=lambda zone: made_at)
-    shifted = types.SimpleNamespace(datetime=then, UTC=datetime.UTC, timedelta=datetime.timedelta)
-    monkeypatch.setattr("leakline.flower.trial.certificates.datetime", shifted)
-    make_certificates(tmp_path)
-    with superlink(tmp_path) as port:
-        reached = reach(f"localhost:{port}", tmp_path / "ca.crt")
-    assert reached.problem == f"by this machine's clock the certificate there {said}"
-
-
-@pytest.mark.parametrize(
-    ("ahead", "said"), [(0.0, ""), (4.0, ""), (-300.0, ""), (8.0, "8 s before"), (-400.0, "400 s behind")]
-)
-def test_a_clock_that_is_off_is_said(ahead, said):
-    clock = Reached(ahead=ahead).clock
-    assert said in clock
-    assert bool(clock) == bool(said)
 
 
 # what an engineer is told

@@ -14,6 +14,7 @@ import torch
 from scipy.stats import chi2, ncx2
 
 import tiny
+from leakline.cli.audit import audit
 from leakline.defences import FedBN, GlobalDP, PercentileGaussian
 from leakline.errors import StoreError
 from leakline.federation import federate
@@ -244,6 +245,12 @@ def test_a_mean_over_those_who_were_asked_is_recognised(tmp_path):
     looked = looked_at(rounds_of(tmp_path, [0.0] * 2, absent))["noise"]
     assert looked.verdict == "holds"
     assert looked.numbers["needed"] == pytest.approx(0.25)
+
+
+def test_the_help_of_the_audit_names_all_that_may_be_claimed():
+    told = str(audit.__doc__)
+    for field in dataclasses.fields(Claimed):
+        assert field.name == "by" or f"--{field.name.replace('_', '-')} " in told
 
 
 def test_claims_in_a_recording_are_not_believed(tmp_path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import email.utils
-import os
+import re
 import socket
 import ssl
 import urllib.error
@@ -16,8 +16,8 @@ from leakline.errors import LeaklineError
 
 AHEAD, BEHIND = 5.0, 305.0
 """How far a node's clock may be before and behind the SuperLink's, seconds: Flower turns away what is signed beyond."""
-_TOO_OLD, _TOO_YOUNG, _OTHER_NAME = 10, 9, 62
-"""What OpenSSL calls a certificate that has expired, one that is not valid yet, and one for somebody else."""
+_TOO_OLD, _TOO_YOUNG, _OTHER_NAME = 10, 9, (62, 64)
+"""What OpenSSL calls a certificate that has expired, one that is not valid yet, one for another name or IP address."""
 
 
 @dataclass(frozen=True)
@@ -68,9 +68,14 @@ def check(address: str, certificate: Path | None) -> None:
 
 def _why(reason: object, address: str) -> Reached:
     host = address.rpartition(":")[0]
-    through = " (through the proxy of https_proxy)" if os.environ.get("https_proxy") else ""
+    through = " (through the proxy of https_proxy)" if "https" in urllib.request.getproxies() else ""
+    if refused := re.match(r"Tunnel connection failed: (\d+)", str(reason)):
+        return Reached(
+            f"the proxy of https_proxy does not let this machine through to {host} (it says {refused[1]})",
+            "have it allow the SuperLink's name and port, without opening TLS",
+        )
     if isinstance(reason, ssl.SSLCertVerificationError):
-        if reason.verify_code == _OTHER_NAME:
+        if reason.verify_code in _OTHER_NAME:
             return Reached(
                 f"the certificate there is for another name than {host}",
                 "use the name that it was made for, or have one made with this name in subjectAltName",
