@@ -30,7 +30,7 @@ LONGEST_FIRST = (
     "test_cli_audit.py", "test_epsilon.py", "test_attribute_inference.py", "test_inversion_labels.py",
     "test_claims_by_force.py", "test_audit_ldp.py", "test_lab.py", "test_inversion_judge.py",
     "test_inversion_crossing.py", "test_federation.py", "test_paper_001.py", "test_distributed_dp.py",
-    "test_paper_003.py", "test_inversion_adam.py",
+    "test_paper_003.py", "test_inversion_adam.py", "test_canaries_on_flower.py",
 )  # fmt: skip
 """Files that take more than ten seconds of a processor, the longest first."""
 

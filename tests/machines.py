@@ -34,7 +34,7 @@ class Machine:
         plain = not set("|>") & set(line)  # then the shell need not stay
         return ["ip", "netns", "exec", self.space, "sh", "-c", f"exec {line}" if plain else line]
 
-    def run(self, line: str, timeout: float = 120.0) -> subprocess.CompletedProcess:
+    def run(self, line: str, timeout: float = 600.0) -> subprocess.CompletedProcess:
         return subprocess.run(
             self._command(line), cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=timeout,
             check=False,
@@ -59,6 +59,17 @@ class Machine:
                 os.kill(pid, 9)
         process.wait()
 
+    def runs(self, line: str) -> bool:
+        return self.started[line].poll() is None
+
+    def stop(self, line: str) -> None:
+        """As its owner ends it: told to, and waited for."""
+        process = self.started.pop(line)
+        family = tree(process.pid)
+        process.terminate()
+        process.wait(timeout=600)
+        stop(family)  # nobody, unless it left somebody behind
+
     def listens(self, port: int) -> bool:
         probe = f"import socket; socket.create_connection(('127.0.0.1', {port}), 1)"
         return self.run(f'{sys.executable} -I -c "{probe}"').returncode == 0
@@ -71,7 +82,7 @@ class Machine:
             process.wait()
 
 
-def until(what: Callable[[], bool], seconds: float = 120.0) -> None:
+def until(what: Callable[[], bool], seconds: float = 600.0) -> None:
     end = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < end, "it took too long"

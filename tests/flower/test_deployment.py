@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -41,6 +42,14 @@ if (here / "version").exists() and Path(sys.argv[0]).name == "flwr-clientapp":
 if (here / "hang").exists() and Path(sys.argv[0]).name == "flwr-clientapp":
     import leakline.runtimes.client as client
     client.answer = lambda *_: time.sleep(900)
+if (here / "wait").exists() and Path(sys.argv[0]).name == "flwr-clientapp":
+    import leakline.runtimes.client as client
+    at_once = client.answer
+    def answer(federation, bench, order, memory):
+        while order.round > 0 and (here / "wait").exists():
+            time.sleep(0.2)
+        return at_once(federation, bench, order, memory)
+    client.answer = answer
 """
 """What may be wrong with a machine, by files that lie there."""
 
@@ -179,7 +188,7 @@ def test_the_guide_as_it_is_written(there):
     server, folder = there["server"], there["server"].folder
     east = there["east"].folder / "east.toml"
     east.write_text(east.read_text().replace("epsilon  = 8.0", "epsilon = 0.1"))  # it is read at every turn
-    done = server.run(driving(), timeout=600)
+    done = server.run(driving())
     assert done.returncode == 0, done.stdout + done.stderr
     reason = "its policy asks for at most epsilon 0.1 (delta 1e-05) for a record against the server"
     assert f"began without east: {reason}" in done.stdout
@@ -207,7 +216,7 @@ def test_another_version_another_name_and_what_the_proxy_refuses(there):
     _a_certificate_for_another_name(there["north"])
     line = plainly(there)
     (there["east"].folder / "version").touch()
-    done = there["server"].run(line, timeout=300)
+    done = there["server"].run(line)
     assert done.returncode != 0
     assert "1 nodes run another leakline than the server's" in done.stderr
     assert "east: 0.0.1" in done.stderr
@@ -216,28 +225,35 @@ def test_another_version_another_name_and_what_the_proxy_refuses(there):
 
 @slow
 def test_one_that_hangs_one_that_is_killed_and_a_closed_terminal(there):
-    """Each has its line, and the weights are those of the same clients in this process."""
+    """Each has its line, and the weights are those of the same clients in this process.
+
+    South hangs in the first round, north is killed in the second, which waits at east until north is back.
+    """
     server, folder = there["server"], there["server"].folder
-    line, out = f"{plainly(there)} --deadline 75", folder / "runs" / "plain"
-    _limit(there["south"], 20)
+    line, out = f"{plainly(there)} --deadline 600", folder / "runs" / "plain"
+    _limit(there["south"], 45)  # of a first round so long the next one may take two and a half minutes
     (there["south"].folder / "hang").touch()
+    for name in ("north", "east"):
+        (there[name].folder / "wait").touch()
     server.start(line)
-    until(lambda: rounds(out) >= 1, 300)
+    until(lambda: rounds(out) >= 1)
     (there["south"].folder / "hang").unlink()
     there["north"].kill("leakline flower node north.toml")
     server.kill(line)  # the terminal is closed; what was handed over goes on
+    (there["north"].folder / "wait").unlink()
+    _comes_back(there["north"])
     again = server.run(line)
     assert again.returncode == 2
     assert "this study was handed over before and is at work" in again.stderr
-    log = there["north"].start("leakline flower node north.toml")
-    until(lambda: "SuperNode ID:" in log.read_text(errors="replace"))
+    (there["east"].folder / "wait").unlink()
     done = server.run("leakline flower attach runs/plain", timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "finished:completed" in server.run("leakline flower stop runs/plain").stdout
     dropped = [dict(record["dropped"]) for record in trained(out).rounds()]
-    assert dropped[0] == {"south": "it took longer than 20 s, the most that its node allows"}
-    assert re.search("node is gone|no answer|no node of that name", dropped[1].get("north", ""))
-    assert dropped[-1] == {}
+    assert dropped[0] == {"south": "it took longer than 45 s, the most that its node allows"}
+    assert list(dropped[1]) == ["north"]
+    assert re.search("node is gone|no answer|no node of that name", dropped[1]["north"])
+    assert dropped[2:] == [{}]
     same_in_process((folder / "plain.toml").read_text(), held(), trained(out))
 
 
@@ -245,10 +261,21 @@ def _limit(machine: Machine, seconds: int) -> None:
     """Another time limit: it is told to the node's app when the node starts."""
     file = machine.folder / f"{machine.name}.toml"
     file.write_text(re.sub(r"limit\s+= \d+", f"limit = {seconds}", file.read_text()))
-    line = f"leakline flower node {machine.name}.toml"
-    machine.kill(line)
-    log = machine.start(line)
-    until(lambda: "SuperNode ID:" in log.read_text(errors="replace"))
+    machine.stop(f"leakline flower node {machine.name}.toml")
+    _comes_back(machine)
+
+
+def _comes_back(machine: Machine) -> None:
+    """Start a node as its unit does: again, while the SuperLink thinks that one of its key is there."""
+    line, end = f"leakline flower node {machine.name}.toml", time.monotonic() + 600
+    while time.monotonic() < end:
+        log = machine.start(line)
+        until(lambda log=log: "SuperNode ID:" in log.read_text(errors="replace") or not machine.runs(line))
+        if machine.runs(line):
+            return
+        assert "Failed to activate SuperNode" in log.read_text(errors="replace")
+        time.sleep(30)  # the unit's RestartSec
+    raise AssertionError("the SuperLink does not let it come back")
 
 
 def _only_the_fleet_api_is_reached(north: Machine) -> None:
