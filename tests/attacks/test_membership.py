@@ -15,6 +15,7 @@ from torch import nn
 import tiny
 from leakline.attacks import MENU, RecordMembership, UserMembership
 from leakline.attacks.regressed import WIDEST, shortened
+from leakline.attacks.shadow_worlds import Asked
 from leakline.attacks.tables import Look, history
 from leakline.bench.training import Plan
 from leakline.data.base import Client, Data
@@ -22,6 +23,7 @@ from leakline.defences import FedPer, GaussianRelease
 from leakline.errors import StudyError
 from leakline.federation import federate, initial_weights, keep_all
 from leakline.leakage.likelihood import confidence, difference, lira_offline, lira_online, logit, rmia
+from leakline.models.small import SmallCNN
 from leakline.privacy import Seat
 from leakline.settings import Cohort
 from leakline.study.lab import Lab, examine
@@ -163,6 +165,25 @@ def test_a_table_holds_the_losses_of_the_models_that_were_sent(tmp_path):
     np.testing.assert_allclose(table["others"][1][rows], (own["user-0"] + own["user-2"]) / 2, atol=1e-4)
     fresh = look(lab.federation, federate(lab.federation, keep=look.keep))
     np.testing.assert_allclose(fresh["own"], table["own"], atol=1e-6)
+
+
+def test_a_small_network_is_looked_at_with_examples_last_and_its_shadows_are_trained_so():
+    """The oracle is torch's forward pass; attacked or shadow, a federation is looked at in one way."""
+    shape = (1, 8, 8)
+    clients = tuple(Client(f"user-{i}", tiny.blobs(70, i, shape), tiny.blobs(70, i + 9, shape)) for i in range(2))
+    fed = tiny.federation(
+        task=tiny.task(clients=clients, shape=shape), model=SmallCNN((3, 4)), plan=Plan(1, 10, 0.1), together="off"
+    )
+    asked = Asked.of(clients, 60, np.random.default_rng(0))
+    (shadow,) = asked.worlds(fed, np.ones((1, asked.patients), dtype=bool), 2, "published")
+    assert (fed.engine.convolutions, shadow.engine.convolutions) == ("torch", "batch-last")
+    look = Look(asked.owners, asked.records, (0, 1))
+    rounds = list(federate(fed, keep=look.keep))
+    bench, data = fed.bench(), Data(torch.cat([d.x for d in asked.records]), torch.cat([d.y for d in asked.records]))
+    p = torch.softmax(bench.outputs(rounds[1].result, data), 1)[torch.arange(len(data)), data.y].double()
+    table = look(fed, rounds)
+    np.testing.assert_allclose(table["models"][-1], torch.logit(p).numpy(), atol=1e-4)
+    np.testing.assert_array_equal(look(shadow, rounds)["own"], table["own"])
 
 
 def test_under_secure_aggregation_the_server_sees_the_sum(tmp_path):

@@ -83,8 +83,11 @@ class Asked:
             seed = federation.seed + STRIDE * (number + 1)
             judged = "auto" if federation.private else "server"
             found.append(
-                federation.but(task=task, rounds=rounds, seed=seed, initial_seed=start, evaluate=judged, patience=0)
-            )
+                federation.but(
+                    task=task, rounds=rounds, seed=seed, initial_seed=start, evaluate=judged, patience=0,
+                    convolutions="batch-last",
+                )
+            )  # fmt: skip
         return found
 
 

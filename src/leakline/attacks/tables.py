@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from leakline.bench.batch_last import LOOKED_AT
 from leakline.bench.training import Bench
 from leakline.data.base import Data
 from leakline.federation import Federation
@@ -88,8 +89,17 @@ class _Eye:
         data = self.look.records[at]
         if self.federation.private:
             weights = filled(self.bench, weights, self.federation.private, self.look.beside[at])
-        losses = self.federation.objective.per_example_loss(self.bench.outputs(weights, data), data.y)
+        losses = self.federation.objective.per_example_loss(self._outputs(weights, data), data.y)
         return logit(confidence(losses.double().nan_to_num(1e6).numpy()))
+
+    def _outputs(self, weights: Weights, data: Data) -> torch.Tensor:
+        """One way for every federation, attacked or shadow: roundings must not tell them apart."""
+        quick = self.bench.batch_last
+        if quick is None or not quick.fits(LOOKED_AT) or not len(data):
+            return self.bench.outputs(weights, data)
+        write(self.bench.model, weights)
+        cuts = range(0, len(data), LOOKED_AT)
+        return torch.cat([quick.outputs(data.inputs(slice(at, at + LOOKED_AT))) for at in cuts])
 
     def after(self, sent: Weights, seen: Sequence[Update], whose: int, at: int) -> np.ndarray:
         """The same under the model of a client: the best over its parts where it sends several."""

@@ -10,12 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
+from leakline.bench.batch_last import BatchLast, known
 from leakline.bench.optimisers import Adam, Sgd, Steps
 from leakline.data.base import Data
 from leakline.errors import StackError
@@ -179,7 +181,7 @@ class Bench:
         self.model = model.to(self.device)
         if self.images:
             self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.loss = loss
+        self.loss, self.shape = loss, tuple(shape)
         self.initial = read(self.model)
         self.constants = digest_of(self.model)
         self.random = any(isinstance(m, nn.modules.dropout._DropoutNd) and m.p > 0 for m in model.modules())
@@ -201,6 +203,11 @@ class Bench:
     def targets(self, data: Data, rows: Tensor | slice) -> Tensor:
         """Targets of a batch on the device."""
         return data.y[rows].to(self.device)
+
+    @cached_property
+    def batch_last(self) -> BatchLast | None:
+        """The network with the examples of a batch last, where it is plain enough for that."""
+        return BatchLast(self.model, self.loss, self.shape) if known(self.model, self.shape) else None
 
     def outputs(self, weights: Weights, data: Data, rows: slice = slice(None), batch: int = 128) -> Tensor:
         """The model's outputs in evaluation mode, on the CPU."""
