@@ -36,6 +36,12 @@ class _Direct:
             parameter.grad = None
 
 
+def _like(parameter: Tensor, gradient: Tensor) -> Tensor:
+    """The gradient in its parameter's own layout of memory: the fused kernel walks through both side by side."""
+    same = gradient.stride() == parameter.stride()
+    return gradient if same else torch.empty_like(parameter).copy_(gradient)
+
+
 class Adam(_Direct):
     """Adam (Kingma and Ba 2015) with torch's default betas and epsilon, by the fused kernel that torch.optim calls."""
 
@@ -46,7 +52,9 @@ class Adam(_Direct):
     @torch.no_grad()
     def step(self) -> None:
         """Move the parameters."""
-        live = [(p, p.grad, *s) for p, s in zip(self.parameters, self.state, strict=True) if p.grad is not None]
+        live = [
+            (p, _like(p, p.grad), *s) for p, s in zip(self.parameters, self.state, strict=True) if p.grad is not None
+        ]
         if not live:
             return
         parameters, gradients, first, second, counts = (list(column) for column in zip(*live, strict=True))
