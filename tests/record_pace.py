@@ -1,7 +1,8 @@
 """Run a study and write down every call of its `Pace`, with the time: `python tests/record_pace.py STUDY OUT`.
 
 The clock is this process's own processor time, with one worker, so that whoever else computes here does not count. The
-logs in `study/paces` were made so; `study/test_pace.py` plays them again and states how wrong the time left was.
+logs in `study/paces` were made so; `study/test_recorded_paces.py` plays them again and states how far the time left
+was from the truth.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +21,8 @@ import leakline.study.timing as timing
 from leakline.study.pace import Kind, Pace, Standing
 from leakline.study.spec import load
 
-CALLS = ("plan", "start", "did", "skip", "end", "drop")
+CALLS = ("plan", "start", "did", "prepared", "skip", "end", "drop")
+SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 Log = list[list[Any]]
 
 
@@ -62,12 +65,12 @@ for _call in CALLS:
     setattr(Recorded, _call, _noted(_call))
 
 
-def replayed(log: Log) -> list[tuple[float, float | None]]:
-    """What a `Pace` says of the time left at each call of a log: (seconds since the begin, left)."""
-    now, told = 0.0, list[tuple[float, float | None]]()
+def replayed(log: Log) -> list[tuple[float, Standing]]:
+    """What a `Pace` says at each call of a log, with the seconds since the begin."""
+    now, told = 0.0, list[tuple[float, Standing]]()
 
     def tell(standing: Standing) -> None:
-        told.append((now, standing.left))
+        told.append((now, standing))
 
     pace = Pace(tell, lambda: now)
     for now, call, *arguments in log:  # noqa: B007
@@ -79,15 +82,44 @@ def replayed(log: Log) -> list[tuple[float, float | None]]:
     return told
 
 
-def errors(log: Log, shares: tuple[float, ...] = (0.1, 0.5, 0.9)) -> list[float | None]:
-    """How far what was last said is from what was left, as a share of that; None where nothing was said yet."""
-    told, end = replayed(log), log[-1][0]
-    found: list[float | None] = []
-    for share in shares:
-        then, left = [(t, s) for t, s in told if t <= share * end][-1]
-        passed = share * end - then
-        found.append(None if left is None else max(left - passed, 0.0) / ((1 - share) * end) - 1)
-    return found
+@dataclass(frozen=True)
+class Said:
+    """What was last said of the time left at some share of a run, less what had passed since, beside the truth."""
+
+    share: float
+    truth: float
+    left: tuple[float, float] | None
+    about: float | None
+
+    @property
+    def error(self) -> float | None:
+        """Of the one figure, as a share of the truth."""
+        return None if self.about is None else self.about / self.truth - 1
+
+    @property
+    def held(self) -> bool:
+        """Whether the truth is in the range, or at most what was said to be the most."""
+        return self.left is None or self.left[0] <= self.truth <= self.left[1]
+
+    def __str__(self) -> str:
+        told = "not known yet" if self.left is None else "{:.1f} to {:.1f} s".format(*self.left)
+        figure = "" if self.about is None else f", about {self.about:.1f} s ({self.error:+.0%})"
+        return f"at {self.share:.0%}: {self.truth:.1f} s were left; said: {told}{figure}"
+
+
+def said(log: Log, share: float) -> Said:
+    """What somebody was told who looked at such a share of the run."""
+    end = log[-1][0]
+    then, standing = [(t, s) for t, s in replayed(log) if t <= share * end][-1]
+    passed = share * end - then
+    left = None if standing.left is None else tuple(max(s - passed, 0.0) for s in standing.left)
+    about = None if standing.about is None else max(standing.about - passed, 0.0)
+    return Said(share, (1 - share) * end, left, about)
+
+
+def read(path: Path) -> Log:
+    """A log as it was written."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def main(study: str, out: str) -> None:
@@ -99,7 +131,8 @@ def main(study: str, out: str) -> None:
             print(f"{time.process_time():6.1f} s  {outcome.cell.name} {outcome.error}", flush=True)
     log = kept[0].log
     Path(out).write_text("".join(json.dumps(line) + "\n" for line in log))
-    print("error of the time left at a tenth, a half and nine tenths:", errors(log))
+    for share in SHARES:
+        print(said(log, share))
 
 
 if __name__ == "__main__":

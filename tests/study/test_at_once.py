@@ -163,7 +163,7 @@ def test_what_others_tell_of_their_cells_adds_up_and_is_shared_by_those_at_work(
             ours.hear(cell, pace.of_cell(cell), cell)
             ours.hear(cell, pace.of_cell(cell), cell)  # told twice, it counts once
     assert ours.prices.of(kind) == 2.0
-    assert ours.seconds_left == (5 + 5 + 10 + 10) * 2.0 / 2
+    assert ours.seconds_left[1] == (5 + 5 + 10 + 10) * 2.0 / 2
     for cell in "abc":
         ours.drop(cell)
-    assert ours.seconds_left == 20.0  # one cell is done by one
+    assert ours.seconds_left[1] == 20.0  # one cell is done by one

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from leakline.study.counted import Counted
-from leakline.study.pace import USUAL, Kind, Pace, Standing, duration
+from leakline.study.pace import FAR, NARROW, OWN, SURE, USUAL, Kind, Pace, Prices, Standing, duration
 from leakline.study.run import run_study
 from leakline.study.spec import parse
 
@@ -45,14 +47,14 @@ def work(pace: Pace, clock: Clock, tried: bool) -> list[tuple[float, float]]:
         for i in range(ROUNDS):
             clock.now += each
             counted.round("", i + 1, ROUNDS, {})
-            seen.append((clock.now, pace.seconds_left))
+            seen.append((clock.now, pace.seconds_left[1]))
         attack = counted.meets("membership")
         for _ in range(WORLDS):
             attack.world(ROUNDS)
             for i in range(ROUNDS):
                 clock.now += 0.6 * each  # worlds are smaller than they are counted
                 attack.world_round("", i + 1, ROUNDS, {})
-                seen.append((clock.now, pace.seconds_left))
+                seen.append((clock.now, pace.seconds_left[1]))
             attack.world_is_there(ROUNDS)
         clock.now += own
         attack.met()
@@ -60,7 +62,7 @@ def work(pace: Pace, clock: Clock, tried: bool) -> list[tuple[float, float]]:
         for i in range(passes):
             clock.now += 0.2 * each / 0.5
             search.said("", (i + 1) / passes)
-            seen.append((clock.now, pace.seconds_left))
+            seen.append((clock.now, pace.seconds_left[1]))
         search.met()
         pace.drop(name)
     return seen
@@ -103,7 +105,7 @@ def test_what_was_there_teaches_nothing_and_what_ends_early_does():
     other.said("half", 0.5)
     other.met()  # the search stopped by itself
     assert pace.prices.of(search) == pytest.approx(0.05)
-    assert pace.seconds_left == pytest.approx(20 * 2 + 100 * 0.05)
+    assert pace.seconds_left[1] == pytest.approx(20 * 2 + 100 * 0.05)
 
 
 def test_a_search_that_was_not_needed_teaches_nothing_of_searches():
@@ -116,7 +118,7 @@ def test_a_search_that_was_not_needed_teaches_nothing_of_searches():
     attack = Counted(pace, "one", (), "here").meets("b")
     clock.now += 7  # algebra showed it all
     attack.met()
-    assert pace.seconds_left == pytest.approx(100 * 0.5 * USUAL + 7)
+    assert pace.seconds_left[1] == pytest.approx(100 * 0.5 * USUAL + 7)
 
 
 @pytest.mark.parametrize("lanes", [1, 2, 3])
@@ -138,12 +140,63 @@ def test_federations_side_by_side_are_priced_by_how_many_run_at_once(lanes):
     assert pace.prices.of(worlds) == pytest.approx(clock.now / (6 * 5))
 
 
-def test_nothing_is_said_of_time_while_most_of_the_work_was_never_tried():
+def test_what_an_attack_computes_after_its_worlds_and_before_its_search_is_no_price_of_either():
+    clock = Clock()
+    pace = Pace(lambda standing: None, clock)
+    for what, units in (("worlds", 10), ("search", 100), ("meet", 1)):
+        pace.plan("one", Kind(what, "here", "a"), units)
+    attack = Counted(pace, "one", (), "here").meets("a")
+    attack.world(10)
+    for i in range(10):
+        clock.now += 2
+        attack.world_round("", i, 10, {})
+    clock.now += 30
+    attack.said("the search begins", 0.0)  # what was made for it is there for other cells
+    clock.now += 5
+    attack.said("done", 1.0)
+    clock.now += 7
+    attack.met()
+    assert [pace.prices.of(Kind(what, "here", "a")) for what in ("worlds", "search", "meet")] == [2, 0.05, 7]
+
+
+def test_the_first_meeting_counts_until_there_is_another():
+    prices = Prices()
+    here, there = Kind("meet", "here", "a"), Kind("meet", "there", "a")
+    assert prices.range(there) == (0, 0, 0)
+    prices.add(here, 20, 1)
+    assert prices.of(here) == prices.of(there) == 20
+    assert prices.range(there)[0] == pytest.approx(2)
+    prices.add(there, 3, 1)
+    assert prices.of(here) == prices.of(there) == 3
+    prices.add(here, 5, 1)
+    assert prices.of(here) == 5
+    assert prices.of(Kind("meet", "elsewhere", "a")) == 4
+
+
+@pytest.mark.parametrize(("took", "there"), [(1.4, 3.4), (0.5, 1.5)])
+def test_worlds_take_a_round_and_something_besides_or_a_share_of_a_round(took, there):
+    """Rounds take 1 s here and 3 s there: what worlds of 1.4 s need besides does not depend on the defence."""
+    pace = Pace(lambda standing: None, Clock())
+    pace.prices.add(Kind("train", "here"), 10, 10)
+    pace.prices.add(Kind("train", "there"), 30, 10)
+    pace.prices.add(Kind("worlds", "here", "a"), 100 * took, 100)
+    assert pace.prices.of(Kind("worlds", "there", "a")) == pytest.approx(there)
+
+
+def test_a_trial_that_was_too_short_at_one_place_is_so_at_another():
+    pace = Pace(lambda standing: None, Clock())
+    pace.prices.tried = {Kind("train", "here"): 1.0, Kind("train", "there"): 3.0}
+    pace.prices.add(Kind("train", "here"), 20, 10)
+    assert pace.prices.of(Kind("train", "there")) == 6
+
+
+def test_time_is_not_known_then_at_most_then_a_range_then_one_figure():
     clock, told = Clock(), []
     pace = Pace(told.append, clock)
     pace.prices.tried[Kind("train", "here")] = 1.0
+    pace.prices.tried[Kind("search", "here", "a")] = 2.0
     pace.plan("one", Kind("train", "here"), 10)
-    pace.plan("one", Kind("worlds", "here", "a"), 100)
+    pace.plan("one", Kind("search", "here", "a"), 100)
     cell = Counted(pace, "one", ("cell 1 of 1",), "here")
     cell.train()
     clock.now += 1
@@ -151,10 +204,47 @@ def test_nothing_is_said_of_time_while_most_of_the_work_was_never_tried():
     assert told[-1].left is None
     assert told[-1].line() == "cell 1 of 1, training, round 1 of 10 (time left not known yet)"
     attack = cell.meets("a")
-    attack.world(50)
-    clock.now += 2
-    attack.world_round("", 1, 50, {})
-    assert told[-1].left == pytest.approx(9 * 1 + 99 * 2)
+    lines = []
+    for share, most_off in ((0.1, None), (0.4, FAR), (0.95, NARROW)):
+        clock.now = 1 + 100 * share
+        attack.said("searching", share)
+        low, high = told[-1].left
+        assert low < 9 + 100 * (1 - share) < high
+        assert low == 0 if most_off is None else high <= most_off * low
+        lines.append((told[-1].line(), duration(low), duration(high)))
+    (first, _, most), (second, low, high), (third, _, _) = lines
+    assert first == f"cell 1 of 1, a, searching (at most {most} left)"
+    assert second == f"cell 1 of 1, a, searching ({low} to {high} left)"
+    assert third == f"cell 1 of 1, a, searching ({duration(told[-1].about)} left)"
+    low, high = told[-1].left
+    assert told[-1].about / low - 1 == pytest.approx(1 - told[-1].about / high)
+    assert told[-1].about / low <= 1.3
+
+
+def test_kinds_err_independently_and_cells_of_one_kind_together():
+    clock = Clock()
+    pace = Pace(lambda standing: None, clock)
+    for where in ("here", "there"):
+        pace.prices.add(Kind("train", where), 10, 10)
+    low, high = SURE["done"]
+    pace.plan("one", Kind("train", "here"), 30)
+    pace.plan("two", Kind("train", "here"), 10)
+    assert pace.seconds_left == pytest.approx((40 * low, 40, 40 * high))
+    pace.plan("two", Kind("train", "there"), 30)
+    assert pace.seconds_left == pytest.approx((70 - 50 * (1 - low), 70, 70 + 50 * (high - 1)))
+
+
+def test_an_attack_that_was_never_met_widens_the_range_and_one_that_was_is_priced():
+    clock = Clock()
+    pace = Pace(lambda standing: None, clock)
+    pace.prices.add(Kind("train", "here"), 10, 10)
+    pace.plan("one", Kind("train", "here"), 100)
+    alone = pace.seconds_left
+    pace.plan("one", Kind("meet", "here", "a"), 1)
+    assert pace.seconds_left[:2] == alone[:2]
+    assert pace.seconds_left[2] == pytest.approx(100 + math.hypot(alone[2] - 100, 100 * OWN))
+    pace.prices.add(Kind("meet", "there", "a"), 7, 1)
+    assert pace.seconds_left[1] == 107
 
 
 def test_time_passes_while_nothing_is_told():
@@ -163,11 +253,11 @@ def test_time_passes_while_nothing_is_told():
     pace.plan("one", Kind("train", "here"), 4)
     clock.now += 3
     pace.did("one", Kind("train", "here"), 1)
-    assert pace.seconds_left == 9
+    assert pace.seconds_left[1] == 9
     clock.now += 2
-    assert pace.seconds_left == 7
+    assert pace.seconds_left[1] == 7
     clock.now += 20
-    assert pace.seconds_left == 0
+    assert pace.seconds_left == (0, 0, 0)
 
 
 def test_durations_as_people_say_them():

@@ -155,10 +155,13 @@ class Counted:
             self.pace.show(line)
 
     def said(self, line: str, share: float | None = None) -> None:
-        """The attack says how far it is: in words, and perhaps as a share of its search."""
+        """The attack says how far it is: in words, and perhaps as a share of its search; 0 where that begins."""
         kind = self.kind("search")
         if share is None:
             self.pace.show(line)
+            return
+        if share == 0:
+            self.pace.prepared(self.kind("meet"), line)
             return
         self._whole = self._whole or self.pace.left[self.cell, kind]
         done = max(share * self._whole - (self._whole - self.pace.left[self.cell, kind]), 0.0)

@@ -323,6 +323,7 @@ class GradientInversion(Attack):
         problems = [self._problem(*each) for each in asked_of]
         trials = sum(p.canvas.count * most_trials(1 + len(p.others)) for p in problems)
         far = _Far(self, told, [p.canvas.count for p in problems], trials)
+        told[0].says(f"{self.variant}: the search begins", 0.0)
         problems = settled(problems, self.method.search, seed=self.seed, workers=workers, tried=far.tried)
         folders = [_notes(hints.notes, update.part) for _, hints, update in asked_of]
         found = searches(
