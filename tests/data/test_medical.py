@@ -288,6 +288,9 @@ def test_volumes_are_turned_to_the_standard_orientation(tmp_path):
     data = NiftiFolder(str(tmp_path), size=5).load()
     assert torch.equal(data.train.x[:6], data.train.x[6:12])
     assert torch.equal(data.train.x[:6], data.train.x[12:])
+    (line,) = [line for line in data.remarks if "orientations" in line]
+    assert line.startswith("volumes of 3 orientations, all turned to RAS: ")
+    assert "LPS (1)" in line
 
 
 def test_masks_beside_volumes(tmp_path):

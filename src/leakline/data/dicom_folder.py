@@ -13,7 +13,7 @@ import torch
 from leakline.data.base import Dataset
 from leakline.data.dicom import Scan, is_dicom, read_scan, several
 from leakline.data.files import below, instead, needs_package, text
-from leakline.data.folders import classes_of, describe_files, refuse
+from leakline.data.folders import check_limits, classes_of, describe_files, refuse
 from leakline.data.guard import folder_of, reading
 from leakline.data.images import channels_first
 from leakline.data.people import gather
@@ -53,12 +53,7 @@ class DicomFolder:
     needs: ClassVar[str] = "path: a folder of DICOM files"
 
     def __post_init__(self) -> None:
-        if not 1 <= self.size <= 4096:
-            raise ValueError(f"size must be from 1 to 4096: {self.size}")
-        if self.max_bad_files < 0 or (self.limit is not None and self.limit < 1):
-            raise ValueError(f"max_bad_files and limit must not be negative: {self.max_bad_files}, {self.limit}")
-        if self.window is not None and not self.window[1] > 0:
-            raise ValueError(f"window is [centre, width], with a width above 0: {self.window}")
+        check_limits(self.size, 4096, self.max_bad_files, self.limit, self.window)
 
     def available(self) -> bool:
         """Whether the folder is there."""

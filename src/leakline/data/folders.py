@@ -54,10 +54,7 @@ class ImageFolder:
     needs: ClassVar[str] = "path: a folder of images"
 
     def __post_init__(self) -> None:
-        if not 1 <= self.size <= 4096:
-            raise ValueError(f"size must be from 1 to 4096: {self.size}")
-        if self.max_bad_files < 0 or (self.limit is not None and self.limit < 1):
-            raise ValueError(f"max_bad_files and limit must not be negative: {self.max_bad_files}, {self.limit}")
+        check_limits(self.size, 4096, self.max_bad_files, self.limit)
         if self.sites and (self.labels or self.pattern):
             raise ValueError("sites = true is for folders alone; a sheet has a column site, a pattern {site}")
         if self.pattern:
@@ -142,6 +139,18 @@ def describe_files(
 def _merged(record: Record, said: Record) -> Record:
     told = {field: value for field, value in vars(said).items() if value}
     return replace(record, **told)
+
+
+def check_limits(
+    size: int, most: int, max_bad_files: int, limit: int | None, window: tuple[float, float] | None = None
+) -> None:
+    """Refuse settings that all loaders of folders have and that make no sense; ``most``: the largest size."""
+    if not 1 <= size <= most:
+        raise ValueError(f"size must be from 1 to {most}: {size}")
+    if max_bad_files < 0 or (limit is not None and limit < 1):
+        raise ValueError(f"max_bad_files must be at least 0 and limit at least 1: {max_bad_files}, {limit}")
+    if window is not None and not window[1] > 0:
+        raise ValueError(f"window is [centre, width], with a width above 0: {window}")
 
 
 def refuse(lines: Sequence[str], bad: int, allowed: int, root: Path, any_left: bool) -> None:

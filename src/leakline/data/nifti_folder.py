@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from leakline.data.base import Dataset, Kind
 from leakline.data.files import below, ending, instead, needs_package, text
-from leakline.data.folders import classes_of, describe_files, refuse
+from leakline.data.folders import check_limits, classes_of, describe_files, refuse
 from leakline.data.guard import folder_of, reading
 from leakline.data.people import Record, gather
 from leakline.data.split import limited
@@ -56,12 +56,9 @@ class NiftiFolder:
     needs: ClassVar[str] = "path: a folder of NIfTI volumes"
 
     def __post_init__(self) -> None:
-        if not 1 <= self.size <= 1024 or self.every < 1:
-            raise ValueError(f"size must be from 1 to 1024 and every at least 1: {self.size}, {self.every}")
-        if self.max_bad_files < 0 or (self.limit is not None and self.limit < 1):
-            raise ValueError(f"max_bad_files and limit must not be negative: {self.max_bad_files}, {self.limit}")
-        if self.window is not None and not self.window[1] > 0:
-            raise ValueError(f"window is [centre, width], with a width above 0: {self.window}")
+        check_limits(self.size, 1024, self.max_bad_files, self.limit, self.window)
+        if self.every < 1:
+            raise ValueError(f"every must be at least 1: {self.every}")
 
     def available(self) -> bool:
         """Whether the folder is there."""
@@ -83,7 +80,7 @@ class NiftiFolder:
         if not any(r.patient for r in records.values()):
             lines.append(f"nobody says whose the volumes are: each of {len(records)} counts as a patient of its own")
             records = {file: replace(r, patient=_stem(files[file])) for file, r in records.items()}
-        pictures, failed, sizes = self._read(records, files)
+        pictures, failed, sizes, turned = self._read(records, files)
         if failed:
             some = "; ".join(f"{printable(file)} ({printable(why, 80)})" for file, why in list(failed.items())[:5])
             lines.append(f"{len(failed)} of {len(files)} volumes cannot be read: {some}{'; ...' * (len(failed) > 5)}")
@@ -91,6 +88,9 @@ class NiftiFolder:
         if len(sizes) > 1:
             some = ", ".join(f"{size} ({n})" for size, n in sizes.most_common(4))
             lines.append(f"volumes of {len(sizes)} sizes, all brought to {self.size}: {some}")
+        if len(turned) > 1:
+            some = ", ".join(f"{axes} ({n})" for axes, n in turned.most_common(4))
+            lines.append(f"volumes of {len(turned)} orientations, all turned to RAS: {some}")
         return self._dataset(root, records, pictures, lines)
 
     def _dataset(
@@ -116,14 +116,16 @@ class NiftiFolder:
 
     def _read(
         self, records: Mapping[str, Record], files: Mapping[str, Path]
-    ) -> tuple[dict[str, tuple[Tensor, Tensor | None]], dict[str, str], Counter[str]]:
-        """Images and masks by file, why each of the others cannot be read, and how many there are of each size."""
+    ) -> tuple[dict[str, tuple[Tensor, Tensor | None]], dict[str, str], Counter[str], Counter[str]]:
+        """Images and masks by file, why each of the others cannot be read, and how many have which size and axes."""
         pictures: dict[str, tuple[Tensor, Tensor | None]] = {}
         failed: dict[str, str] = {}
         sizes: Counter[str] = Counter()
+        turned: Counter[str] = Counter()
         for file in records:
             try:
                 volume = read_volume(files[file])
+                turned[_axes(files[file])] += 1
                 sizes[" x ".join(str(side) for side in volume.shape)] += 1
                 mask = None
                 if self.masks:
@@ -135,7 +137,7 @@ class NiftiFolder:
                 pictures[file] = ((grey * 255).round().to(torch.uint8), mask)
             except Exception as error:  # hostile bytes make parsers raise anything
                 failed[file] = str(error).partition("\n")[0] or type(error).__name__
-        return pictures, failed, sizes
+        return pictures, failed, sizes, turned
 
     def _shaped(self, volume: Tensor) -> Tensor:
         """Slices N, 1, size, size, or the whole 1, 1, size, size, size; averages if it shrinks, linear if it grows."""
@@ -166,6 +168,14 @@ def read_volume(path: Path) -> Tensor:
     if not np.isfinite(values).all():
         raise DataError("it has voxels that are not numbers")
     return torch.from_numpy(np.ascontiguousarray(values))
+
+
+def _axes(path: Path) -> str:
+    """Where a volume's axes point, as it lies in its file: RAS for right, anterior, superior."""
+    import nibabel
+
+    image: Any = nibabel.load(path)
+    return "".join(nibabel.aff2axcodes(image.affine))
 
 
 def _turned(image: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
