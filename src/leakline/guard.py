@@ -159,7 +159,7 @@ class Arrivals:
         return ClientLost(
             f"only {len(self.cohort)} of {asked} clients gave a usable answer, {needed} are needed{first}",
             f"round {self.index}; the model of round {self.index - 1} stands",
-            "mend the clients, or lower min_clients",
+            "mend the clients, or lower min_clients; where values grew too large, lower learning_rate",
         )
 
 

@@ -158,6 +158,22 @@ def test_choices_and_needs_stand_in_a_list(leakline):
     assert "leakline list attacks" in leakline("list")[1]
 
 
+def test_the_list_says_who_attacks_where_that_depends_on_a_setting(leakline):
+    _, text, _ = leakline("list", "attacks")
+    assert "<property" not in text
+    assert "seat: Anybody sees the last model, a participant every model" in " ".join(text.split())
+
+
+def test_a_check_that_cannot_build_a_cell_prices_nothing(leakline, toml):
+    (toml.parent / "empty").mkdir()
+    toml.write_text(STUDY.replace('"digits"', '"image-folder"\npath = "empty"'))
+    code, out, _ = leakline("check", str(toml))
+    assert code != 0
+    assert "work:" not in out
+    assert "minutes" not in out
+    assert "what they take is told once the problems above are mended. Nothing was trained." in " ".join(out.split())
+
+
 def test_a_defence_that_is_almost_right_is_suggested(leakline):
     code, _, said = leakline("audit", "globaldp")
     assert code == 2

@@ -125,6 +125,12 @@ def settings(entry: Any) -> str:
     return ", ".join(shown)
 
 
+def _seat(attack: type) -> str:
+    """Who attacks, or how that depends on the attack's settings."""
+    seat = getattr(attack, "seat", "")
+    return inspect.getdoc(seat) or "" if isinstance(seat, property) else str(seat)
+
+
 def menu(what: str) -> list[dict[str, str]]:
     """One row per entry of a menu."""
     if what == "strategies":
@@ -143,8 +149,7 @@ def menu(what: str) -> list[dict[str, str]]:
         from leakline.attacks import MENU as attacks
 
         return [
-            {"name": k, "what": first_line(v), "seat": str(getattr(v, "seat", "")), "settings": settings(v)}
-            for k, v in attacks.items()
+            {"name": k, "what": first_line(v), "seat": _seat(v), "settings": settings(v)} for k, v in attacks.items()
         ]
     if what == "datasets":
         from leakline.data import DATASETS

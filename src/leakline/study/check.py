@@ -96,14 +96,23 @@ class Checked:
                 f"{scenario + ': ' if scenario else ''}{sizes['values']:,} of the model's {sizes['all']:,} values "
                 f"travel: {sizes['bytes']:,} bytes a round to each client, and as many back"
             )
-        for text in self.shared.lines() if self.cells > 1 else ():
+        for text in self.shared.lines() if self.shared.cells > 1 else ():
             console.print(f"work: {text}")
-        bill = self.bill
-        console.print(
-            f"\n{self.name}: {self.cells} cells, about {bill.minutes:.1f} minutes on {cores()} cores"
+        console.print(f"\n{self._last_line()} Nothing was trained.")
+
+    def _last_line(self) -> str:
+        """What all of it costs, or that it cannot be told yet."""
+        bill, many = self.bill, cores()
+        priced = (
+            f"{self.shared.cells} of {self.cells} cells" if self.shared.cells < self.cells else f"{self.cells} cells"
+        )
+        if not self.shared.cells:
+            return f"{self.name}: {self.cells} cells; what they take is told once the problems above are mended."
+        return (
+            f"{self.name}: {priced}, about {bill.minutes:.1f} minutes on {many} core{'s' * (many > 1)}"
             + (f" ({bill.worlds:.1f} of them for the worlds that attacks compare)" if bill.worlds else "")
             + (f" (at most {bill.searches:.1f} of them for attacks' searches)" if bill.searches else "")
-            + f", {bill.memory_mb:.0f} MB of memory, {bill.disk_mb:.0f} MB on disk. Nothing was trained."
+            + f", {bill.memory_mb:.0f} MB of memory, {bill.disk_mb:.0f} MB on disk."
         )
 
 

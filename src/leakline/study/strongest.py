@@ -59,8 +59,8 @@ class Strongest:
                 attack.check(federation)
                 cost = speed.minutes(attack, federation)
             except (LeaklineError, ValueError) as error:
-                what = error.what if isinstance(error, LeaklineError) else str(error)
-                left.append(f"{label}: does not apply: {what}")
+                what, fix = (error.what, error.fix) if isinstance(error, LeaklineError) else (str(error), "")
+                left.append(f"{label}: does not apply: {what}{f' ({fix})' if fix else ''}")
                 continue
             if spent + cost > self.minutes:
                 left.append(f"{label}: {cost:.1f} minutes, and {self.minutes - spent:.1f} are left (attack_minutes)")
