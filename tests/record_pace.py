@@ -107,10 +107,14 @@ class Said:
         return f"at {self.share:.0%}: {self.truth:.1f} s were left; said: {told}{figure}"
 
 
-def said(log: Log, share: float) -> Said:
-    """What somebody was told who looked at such a share of the run."""
-    end = log[-1][0]
-    then, standing = [(t, s) for t, s in replayed(log) if t <= share * end][-1]
+def said(log: Log) -> dict[float, Said]:
+    """What somebody was told who looked at each of `SHARES` of the run."""
+    end, told = log[-1][0], replayed(log)
+    return {share: _last(told, share, end) for share in SHARES}
+
+
+def _last(told: list[tuple[float, Standing]], share: float, end: float) -> Said:
+    then, standing = [(t, s) for t, s in told if t <= share * end][-1]
     passed = share * end - then
     left = None if standing.left is None else tuple(max(s - passed, 0.0) for s in standing.left)
     about = None if standing.about is None else max(standing.about - passed, 0.0)
@@ -131,8 +135,8 @@ def main(study: str, out: str) -> None:
             print(f"{time.process_time():6.1f} s  {outcome.cell.name} {outcome.error}", flush=True)
     log = kept[0].log
     Path(out).write_text("".join(json.dumps(line) + "\n" for line in log))
-    for share in SHARES:
-        print(said(log, share))
+    for told in said(log).values():
+        print(told)
 
 
 if __name__ == "__main__":
