@@ -9,6 +9,7 @@ import resource
 import sys
 import warnings
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -56,6 +57,13 @@ def residual() -> nn.Module:
     """A network of many small layers, where calls show: an 18-layer ResNet with GroupNorm for images of 64x64."""
     torch.manual_seed(0)
     return ResNet(norm="group", stem_stride=2).build((1, SIDE // 2, SIDE // 2), CLASSES).train()
+
+
+def perceptron(*sizes: int) -> nn.Module:
+    """Dense layers of these sizes, where nearly all of a step is calls."""
+    torch.manual_seed(0)
+    layers = [part for a, b in pairwise((*sizes, CLASSES)) for part in (nn.Linear(a, b), nn.ReLU())]
+    return nn.Sequential(*layers[:-1]).train()
 
 
 def patients(most: int, alike: bool = False) -> Tensor:

@@ -10,6 +10,7 @@ import torch
 
 import tiny
 from leakline.attacks.audit import look
+from leakline.attacks.audit.session import RecordSession, steep_bench
 from leakline.bench.training import Plan
 from leakline.data.base import Client
 from leakline.defences import DistributedDp, DpSgd
@@ -131,10 +132,21 @@ def test_what_cannot_work_is_said_before_training():
         assert isinstance(next(iter(fed.claims().values())), NoClaim)
 
 
+def test_noise_alone_in_a_sum_is_alone():
+    """Where an audit listens for noise, nobody's records pull: without any noise the sum over all clients is 0."""
+    silent = federation(shared(clients=3, noise_multiplier=0.0), clients=3)
+    session = RecordSession(steep_bench(silent, "seeded"), summed=True)
+    assert not session.see(None, 1, quiet=True).any()
+    assert not session.see(None, 1).any()
+    assert replace(session, others="long").see(None, 1).any()
+
+
 @pytest.mark.slow
-def test_the_audit_plays_on_the_sum():
-    verdicts = {remark.verdict for remark in look(federation(shared(clients=3), clients=3))}
-    assert verdicts == {"LOOKED"}
+@pytest.mark.parametrize("seed", range(3))
+def test_the_audit_plays_on_the_sum(seed):
+    """Seeded noise, so these looks are always the same ones; a false alarm once in a thousand (`audit.law`)."""
+    fed = replace(federation(shared(clients=3), clients=3), seed=seed)
+    assert {remark.verdict for remark in look(fed)} == {"LOOKED"}
 
 
 class FullShare(DistributedDp):

@@ -514,9 +514,10 @@ SIZES = (1, 7, 2, 1, 4, 3, 1, 6)
 @pytest.mark.parametrize(
     ("build", "shape"),
     [
-        (lambda: nn.Linear(3, 2), (3,)),  # each example's formed
-        (lambda: nn.Linear(40, 30), (40,)),  # ghost norm, several units in a block
-        (lambda: nn.Linear(40, 30), (6, 40)),  # the same on positions, blocks of fewer units than positions
+        (lambda: nn.Linear(3, 2), (3,)),  # each unit's formed
+        (lambda: nn.Linear(40, 30), (40,)),  # ghost norm, all units in one pack
+        (lambda: nn.Linear(40, 30, bias=False), (40,)),
+        (lambda: nn.Linear(400, 300), (20, 400)),  # the same on positions, in packs of units of about one size
         (lambda: nn.Linear(40, 30), (70, 40)),
         (lambda: nn.Conv2d(1, 3, 3), (1, 6, 6)),  # grey images
         (lambda: nn.Conv2d(2, 3, 3), (2, 6, 6)),  # each unit's formed and kept
@@ -568,6 +569,18 @@ def test_members_are_dealt_into_blocks_of_whole_units(sizes, most, random):
         assert len(rows) == sum(sizes[first:last])
         assert len(rows) <= most or last - first == 1
         assert last == len(sizes) or len(rows) + sizes[last] > most  # no smaller than it has to be
+    packs = members.packs(most)
+    for pack in packs:
+        size = max(sizes[u] for u in pack.units.tolist())
+        assert pack.places.shape == (len(pack.units), size)
+        assert pack.places.numel() <= most or len(pack.units) == 1
+        for row, unit in enumerate(pack.units.tolist()):
+            places = pack.places[row].tolist()
+            assert {of[place] for place in places} == {unit}
+            assert len(set(places)) == sizes[unit]
+            assert pack.filled is None or int((~pack.filled[row]).sum()) == sizes[unit]
+    everybodys = [torch.tensor([sizes[u] for u in pack.units.tolist()]) for pack in packs]
+    assert members.unpacked(everybodys, most).tolist() == sizes
     values = torch.arange(len(of), dtype=torch.float64)[:, None] ** 2
     sums = [sum(float(values[i]) for i in range(len(of)) if of[i] == unit) for unit in range(len(sizes))]
     assert members.add(values)[:, 0].tolist() == sums

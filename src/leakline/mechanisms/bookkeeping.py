@@ -32,9 +32,7 @@ def owners(model: nn.Module) -> list[nn.Module]:
 def shares_of(
     model: nn.Module, loss: Callable[[Tensor, Tensor], Tensor], x: Tensor, y: Tensor, members: Members
 ) -> tuple[Shares, Tensor] | None:
-    """Every layer's share in the units' gradients, and the loss; None if the books are not complete.
-
-    A unit's gradient is the mean over its members'.
+    """Every layer's share in the sums of the units' gradients, and the loss; None if the books are not complete.
 
     They are not where a trained parameter belongs to no layer with a rule, or to two; where a layer is called with
     something else than one input, the example first, or is not called; where a use's gradient never comes back; and
@@ -135,17 +133,8 @@ class _Book:
     @torch.no_grad()
     def close(self) -> None:
         """Turn what is noted into the share, and forget it."""
-        share = self.rule(self.layer, self.uses, frozenset(self.trained), self.members)
-        self.share = _mean(share, self.members)
+        self.share = self.rule(self.layer, self.uses, frozenset(self.trained), self.members)
         self.uses = []
-
-
-def _mean(share: Share, members: Members) -> Share:
-    """From the sums over units to their means."""
-    if members.alone:
-        return share
-    counts = members.counts.to(share.squares.device)
-    return Share(share.squares / counts**2, lambda c: share.sums(c / counts))
 
 
 @contextmanager

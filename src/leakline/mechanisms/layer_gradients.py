@@ -11,20 +11,21 @@ of a weight is a product of the two; its norm can be had by one of three roads, 
 What is cheapest depends on the layer. Keeping costs no extra arithmetic, so it is taken wherever a gradient is no
 larger than the input and output that it is made of. A layer that is used several times in one pass has the sum of its
 uses for a gradient: uses are joined before any norm is taken. So are the examples of one unit (`Members`): what follows
-is of the sums over units, and every example is one where nothing else is said. The clipped sum is one product over all
+is of the sums over units, and every example is one where nothing else is said. Units go side by side, filled up to one
+size (`Pack`), so that no two of them share a Gram matrix. The clipped sum is one product over all
 examples whatever sizes units have, each example under the weight of its unit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from leakline.mechanisms.units import Members
+from leakline.mechanisms.units import Members, Pack
 
 Use = tuple[Tensor, Tensor]
 """Input and output gradient of one use of a layer, the example first."""
@@ -47,8 +48,8 @@ class Share:
 Rule = Callable[[nn.Module, Sequence[Use], frozenset[str], Members], Share]
 """How a kind of layer turns its uses into a share, for the parameters of these names."""
 
-BLOCK = 64
-"""Positions whose Gram matrices are formed at once where units are smaller: a call costs as much as some pairs."""
+BLOCK = 256
+"""Positions that are gathered at once where units are smaller: more would leave the cache, fewer cost calls."""
 
 
 def _rows(rows: Sums) -> Share:
@@ -79,30 +80,31 @@ def _bias(uses: Sequence[Use], channel: int, wants: frozenset[str], members: Mem
     return _rows({"bias": members.add(total)})
 
 
-def _ghost(x: Callable[[Rows], Tensor], g: Callable[[Rows], Tensor], members: Members, positions: int) -> Tensor:
-    """Squared norms of g_u^T x_u from both Gram matrices; x and g give the positions of some examples.
+def _ghost(members: Members, positions: int, packed: Callable[[Pack], Use], bias: bool = False) -> Tensor:
+    """Squared norms of g_u^T x_u from both Gram matrices of each unit's positions; ``bias``: of g_u^T 1 added to them.
 
     In float64: the sum may cancel almost to nothing, and a norm that comes out too small would not be clipped.
     """
     found = []
-    for first, last in members.blocks(BLOCK // positions):
-        rows = members.rows(first, last)
-        a, b = x(rows).double(), g(rows).double()
-        pairs = (a @ a.T).mul_(b @ b.T)
-        if last - first == 1:
-            found.append(pairs.sum()[None])
-            continue
-        of = (members.of[rows] - first).repeat_interleave(positions).to(a.device)
-        pairs.masked_fill_(of[:, None] != of, 0)  # not times 0: another unit's may be infinite
-        found.append(a.new_zeros(last - first).index_add_(0, of, pairs.sum(1)))
-    return torch.cat(found).clamp_(min=0)
+    for pack in members.packs(BLOCK // positions):
+        a, b = (values.double() for values in packed(pack))
+        alike = torch.bmm(a, a.mT)
+        found.append(alike.add_(float(bias)).mul_(torch.bmm(b, b.mT)).sum((1, 2)))
+    return members.unpacked(found, BLOCK // positions).clamp_(min=0)
+
+
+def _formed(x: Tensor, g: Tensor, members: Members) -> Tensor:
+    """g_u^T x_u of every unit; x and g are example x position x feature."""
+    if members.alone:
+        return torch.bmm(g.mT, x)
+    most = BLOCK // x.shape[1]
+    return members.unpacked([torch.bmm(p.of(g, quiet=True).mT, p.of(x)) for p in members.packs(most)], most)
 
 
 def dense(layer: nn.Module, uses: Sequence[Use], wants: frozenset[str], members: Members) -> Share:
     """`nn.Linear`, on vectors or on any number of positions."""
-    bias = _bias(uses, -1, wants, members)
     if "weight" not in wants:
-        return _both(None, bias)
+        return _both(None, _bias(uses, -1, wants, members))
     x = _positions([x for x, _ in uses])
     g = _positions([g for _, g in uses])
     count, inner, outer = x.shape[1], x.shape[2], g.shape[2]
@@ -113,15 +115,22 @@ def dense(layer: nn.Module, uses: Sequence[Use], wants: frozenset[str], members:
             * torch.linalg.vector_norm(g, dim=1, dtype=torch.float64)
         ) ** 2
         weight = Share(squares, lambda c: {"weight": (g * c.to(g.dtype)[:, None]).T @ x})
-    elif inner * outer <= 2 * count * (inner + outer):
-        weight = _rows({"weight": members.add(torch.bmm(g.transpose(1, 2), x))})
+    elif inner * outer <= count * max(2.0, len(members.of) / len(members)) * (inner + outer):
+        weight = _rows({"weight": _formed(x, g, members)})
     else:
-        squares = _ghost(lambda rows: x[rows].flatten(0, 1), lambda rows: g[rows].flatten(0, 1), members, count)
-        weight = Share(
-            squares,
-            lambda c: {"weight": (g * _each(c, g, members)).flatten(0, 1).T @ x.flatten(0, 1)},
-        )
-    return _both(weight, bias)
+        return _dense_ghost(x, g, "bias" in wants, members)
+    return _both(weight, _bias(uses, -1, wants, members))
+
+
+def _dense_ghost(x: Tensor, g: Tensor, bias: bool, members: Members) -> Share:
+    """Weight and bias in one: a bias is the weight of an input that is always 1."""
+    squares = _ghost(members, x.shape[1], lambda pack: (pack.of(x), pack.of(g, quiet=True)), bias)
+
+    def sums(c: Tensor) -> Sums:
+        scaled = (g * _each(c, g, members)).flatten(0, 1)
+        return {"weight": scaled.T @ x.flatten(0, 1)} | ({"bias": scaled.sum(0)} if bias else {})
+
+    return Share(squares, sums)
 
 
 def _each(c: Tensor, g: Tensor, members: Members) -> Tensor:
@@ -155,15 +164,20 @@ def convolution(layer: nn.Module, uses: Sequence[Use], wants: frozenset[str], me
 
     def patches(rows: Rows) -> Tensor:
         assert isinstance(layer, nn.Conv1d | nn.Conv2d)
-        return _positions([_patches(layer, x[rows]) for x, _ in uses]).flatten(0, 1)
+        return _positions([_patches(layer, x[rows]) for x, _ in uses])
 
     def outputs(rows: Rows) -> Tensor:
-        return _positions([g[rows].movedim(1, -1) for _, g in uses]).flatten(0, 1)
+        return _positions([g[rows].movedim(1, -1) for _, g in uses])
+
+    def packed(pack: Pack) -> Use:
+        rows = pack.places.flatten()
+        here = replace(pack, places=torch.arange(len(rows)).view(pack.places.shape))
+        return here.of(patches(rows)), here.of(outputs(rows), quiet=True)
 
     def one(unit: int) -> Tensor:
         rows = members.rows(unit)
         if gathers and layer.in_channels == 1:
-            return (patches(rows).T @ outputs(rows)).T.reshape(layer.weight.shape)
+            return (patches(rows).flatten(0, 1).T @ outputs(rows).flatten(0, 1)).T.reshape(layer.weight.shape)
         return _total([_weight_gradient(layer, x[rows], g[rows]) for x, g in uses])
 
     def sums(c: Tensor) -> Sums:
@@ -174,7 +188,7 @@ def convolution(layer: nn.Module, uses: Sequence[Use], wants: frozenset[str], me
         return _both(_rows({"weight": torch.stack([one(u) for u in range(len(members))])}), bias)
     positions = sum(g[0, 0].numel() for _, g in uses)
     if gathers and 2 * size * positions <= layer.out_channels:
-        squares = _ghost(patches, outputs, members, positions)
+        squares = _ghost(members, positions, packed)
     else:
         lengths = [torch.linalg.vector_norm(one(u), dtype=torch.float64) for u in range(len(members))]
         squares = torch.stack(lengths) ** 2

@@ -95,8 +95,9 @@ def _clipped(
         noted = shares_of(model, loss, x, y, members)
         if noted is not None:
             shares, value = noted
-            norms = _norms(shares)
-            return Clipped(_from_books(shares, trained, _factors(norms, bound)), norms, value, road)
+            counts = 1 if members.alone else members.counts.to(value.device)  # from sums over units to their means
+            norms = _norms(shares) / counts
+            return Clipped(_from_books(shares, trained, _factors(norms, bound) / counts), norms, value, road)
         road = _chosen(model, loss, x, y, ("vmap",))  # a branch that was not taken before goes past the books
     return _rows(model, trained, loss, x, y, bound, road, members)
 

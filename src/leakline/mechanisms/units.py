@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -38,6 +38,29 @@ class Units:
         starts = self.counts.cumsum(0) - self.counts
         drawn = (torch.rand(len(chosen), generator=generator) * self.counts[chosen]).long()
         return self.order[starts[chosen] + drawn], torch.arange(len(chosen))
+
+
+@dataclass(frozen=True)
+class Pack:
+    """Units side by side, each filled up to the size of the largest of them.
+
+    ``places``: a row for each unit, the examples that it has, then its last one again where ``filled``.
+    """
+
+    units: Tensor
+    places: Tensor
+    filled: Tensor | None
+
+    def of(self, values: Tensor, quiet: bool = False) -> Tensor:
+        """Unit x position x feature, from example x position x feature; ``quiet``: 0 where it is filled up."""
+        found = values[self.places.to(values.device)]
+        if quiet and self.filled is not None:
+            found.masked_fill_(self.filled.to(values.device)[:, :, None, None], 0)  # not times 0: it may be infinite
+        return found.flatten(1, 2)
+
+
+FILL = 3
+"""How many times as many examples units of all sizes may become where they are filled up to the largest."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +103,50 @@ class Members:
             if last == len(self) or self._ends[last + 1] - self._ends[first] > most:
                 yield first, last
                 first = last
+
+    def packs(self, most: int) -> list[Pack]:
+        """As `_dealt`, once for all layers."""
+        if most not in self._packs:
+            self._packs[most] = list(self._dealt(most))
+        return self._packs[most]
+
+    @cached_property
+    def _packs(self) -> dict[int, list[Pack]]:
+        return {}
+
+    def unpacked(self, parts: Sequence[Tensor], most: int) -> Tensor:
+        """From one value for each unit of each pack to one for each unit, in their order."""
+        if len(parts) == 1:
+            return parts[0]
+        found, places = torch.cat(list(parts)), torch.cat([pack.units for pack in self.packs(most)])
+        return torch.empty_like(found).index_copy_(0, places.to(found.device), found)
+
+    def _dealt(self, most: int) -> Iterator[Pack]:
+        """All units, by turns at most as many as come to this many examples, and at least one.
+
+        Units of very different sizes are packed by powers of 2, so that none becomes more than twice as large.
+        """
+        counts = self.counts.tolist()
+        largest = max(counts, default=0)
+        if len(self) * largest <= min(FILL * len(self.of), most):
+            yield self._pack(torch.arange(len(self)), largest, min(counts) == largest)
+            return
+        classes: dict[int, list[int]] = {}
+        for unit, count in enumerate(counts):
+            classes.setdefault((count - 1).bit_length(), []).append(unit)
+        for units in classes.values():
+            size = max(counts[u] for u in units)
+            for part in torch.split(torch.tensor(units), max(1, most // size)):
+                yield self._pack(part, max(counts[u] for u in part.tolist()), False)
+
+    def _pack(self, units: Tensor, size: int, full: bool) -> Pack:
+        units = units.to(self.of.device)
+        counts, starts = self.counts[units], (self.counts.cumsum(0) - self.counts)[units]
+        steps = torch.arange(size, device=self.of.device)
+        within = steps if full else torch.minimum(steps, counts[:, None] - 1)
+        places = starts[:, None] + within
+        filled = None if full else steps >= counts[:, None]
+        return Pack(units, places if self._order is None else self._order[places], filled)
 
     def add(self, values: Tensor) -> Tensor:
         """From one value for each example to their sum for each unit."""

@@ -96,6 +96,9 @@ class ReleaseSession:
 
 Others = Literal["short", "long"]
 
+FIT = 10.0
+"""How far on the right side a record of a steep classifier lies that is to have no gradient."""
+
 
 @dataclass(frozen=True)
 class PublishSession:
@@ -177,8 +180,9 @@ class RecordSession:
 
     The classifier is steep: its weights are so large that a record is either fitted (gradient 0) or all wrong, and
     then its gradient is the same at every step, whatever the noise has done to the weights. An input is the first
-    record; None is one that is fitted. ``others``: "short" are fitted, "long" pull the other way. ``whole``: an input
-    is every record of the first patient. ``summed``: what is seen is the mean over all clients.
+    record; None is one that is fitted. ``others``: all other records, of every client, are fitted ("short") or pull the
+    other way ("long"). ``whole``: an input is every record of the first patient. ``summed``: what is seen is the mean
+    over all clients.
     """
 
     federation: Federation
@@ -229,19 +233,22 @@ class RecordSession:
     def _world(self, record: Tensor | None, quiet: bool) -> Federation:
         key = (id(record), quiet)
         if key not in self._worlds:
-            client = self.federation.task.clients[0]
-            fitted = -10.0 * self._uphill
-            x = fitted.expand(len(client.train), -1).clone()
-            mine = belonging(client.train, self.whole)
-            if self.others == "long" and not quiet:
-                generator = torch.Generator().manual_seed(2)
-                x[~mine] = self.record(-torch.randn(self.values, generator=generator), 30.0)
-            if record is not None:
-                x[mine] = record
-            holder = Client(client.name, Data(x, torch.zeros(len(x), dtype=torch.int64), client.train.groups))
-            task = replace(self.federation.task, clients=(holder, *self.federation.task.clients[1:]))
+            first, *rest = self.federation.task.clients
+            x, mine = self._crowd(first, quiet), belonging(first.train, self.whole)
+            x[mine] = -FIT * self._uphill if record is None else record
+            # Clients beside the first are seen in a sum: who is quiet must be so there, or their pull looks like noise.
+            clients = (_holding(first, x), *(_holding(one, self._crowd(one, quiet)) for one in rest))
+            task = replace(self.federation.task, clients=clients)
             self._worlds[key] = (replace(self.federation, task=task), record)  # held, so that its id stays its own
         return self._worlds[key][0]
+
+    def _crowd(self, client: Client, quiet: bool) -> Tensor:
+        """What a client's records are where nothing else is said: fitted, or pulling the other way."""
+        one = -FIT * self._uphill
+        if self.others == "long" and not quiet:
+            generator = torch.Generator().manual_seed(2)
+            one = self.record(-torch.randn(self.values, generator=generator), 30.0)
+        return one.expand(len(client.train), -1).clone()
 
     @cached_property
     def _worlds(self) -> dict[tuple[int, bool], tuple[Federation, Tensor | None]]:
@@ -250,6 +257,11 @@ class RecordSession:
     @cached_property
     def _bench(self) -> Bench:
         return self.federation.bench()
+
+
+def _holding(client: Client, x: Tensor) -> Client:
+    """The client with other records, all of label 0."""
+    return Client(client.name, Data(x, torch.zeros(len(x), dtype=torch.int64), client.train.groups))
 
 
 EPOCHS = 4
