@@ -7,6 +7,7 @@ the plain loop to rounding.
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -171,6 +172,8 @@ MOST_POSITIONS = 4096
 clients in one pass. Vectorised over clients a convolution becomes a grouped one, and beyond this that costs up to 2.4
 times as much as client by client: measured in benchmarks/together.py. Part of the arithmetic, so not a setting."""
 
+SHORT = 4
+"""Up to so many steps a turn is short. Part of the arithmetic, so not a setting."""
 LARGE = 30_000
 """From so many values of a model on, a pass over few clients gains too little to pay for itself."""
 
@@ -296,8 +299,8 @@ def train_together(bench: Bench, jobs: Sequence[Job], plan: Plan) -> list[Traine
 
     Weights get a leading axis for the client; one vmap computes every client's loss, and since no weight of one enters
     the loss of another, the gradient of their sum is each client's own. The first step starts from one common model,
-    where a vmap over the data alone is cheaper still. Optimisers act entry by entry, so torch's own serve for the stack
-    as they do for one model.
+    where a vmap over the data alone is cheaper still: worth it in turns that are `short`. Optimisers act entry by
+    entry, so torch's own serve for the stack as they do for one model.
     """
     model, layout, n = bench.model.train(), bench.initial.layout, len(jobs)
     if not alike([len(job.data) for job in jobs], plan):
@@ -315,7 +318,7 @@ def train_together(bench: Bench, jobs: Sequence[Job], plan: Plan) -> list[Traine
     for rows in zip(*(plan.batches(len(job.data), job.stream) for job in jobs), strict=True):
         batches = _by_width(bench, jobs, rows)
         first = steps == 0
-        if first and common and len(batches) == 1:
+        if first and common and short(plan, len(jobs[0].data)) and len(batches) == 1:
             gradients, values = vmap(grad_and_value(loss), in_dims=(None, 0, 0))(shared, *batches[0][1:])
         else:
             stack = stack or _stacked(jobs, names)
@@ -368,9 +371,26 @@ def _gradients(
     else:
         parts = [vmap(loss)({k: v[chosen] for k, v in leaves.items()}, x, y) for chosen, x, y in batches]
         values = torch.cat(parts)[torch.cat([chosen for chosen, _, _ in batches]).argsort()]
+    return each_gradient(values, leaves), values.detach()
+
+
+def each_gradient(values: Tensor, leaves: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The gradient of each client's own loss, stacked like the weights, where no weight enters two clients' losses."""
     gradients = torch.autograd.grad(values.sum(), list(leaves.values()))
     # Laid out like the weights: a fused optimiser walks through both in the order of memory.
-    return {name: grad.contiguous() for name, grad in zip(stack, gradients, strict=True)}, values.detach()
+    return {name: gradient.contiguous() for name, gradient in zip(leaves, gradients, strict=True)}
+
+
+def short(plan: Plan, examples: int) -> bool:
+    """Whether a turn has so few steps that the first is worth a way of its own, for which torch loads its compiler."""
+    return plan.steps_of(examples) <= SHORT
+
+
+def load_vmap(plan: Plan, examples: int) -> None:
+    """Let torch load now what it loads at the first vmap, which takes a second or more."""
+    vmap(nn.functional.cross_entropy)(torch.zeros(1, 1, 2), torch.zeros(1, 1, dtype=torch.long))
+    if short(plan, examples):
+        importlib.import_module("torch._dynamo")
 
 
 def _stacked(jobs: Sequence[Job], names: Sequence[str]) -> dict[str, Tensor]:

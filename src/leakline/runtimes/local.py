@@ -7,7 +7,6 @@ worker or many, the bytes are the same.
 
 from __future__ import annotations
 
-import importlib
 import sys
 from collections.abc import Iterator, Sequence
 from types import TracebackType
@@ -16,7 +15,7 @@ import torch
 from torch import Tensor
 
 from leakline.bench.ragged import GROUP, fits_ragged
-from leakline.bench.training import alike, fewest, fits_together
+from leakline.bench.training import alike, fewest, fits_together, load_vmap
 from leakline.data.base import Data
 from leakline.federation import Federation
 from leakline.messages import Dropped, Memory, Order, Update
@@ -130,16 +129,19 @@ class LocalTransport:
     @property
     def _vectorised(self) -> bool:
         """Whether clients may train in one pass: judged by the largest, so that a round is computed one way."""
-        most = max(len(client.train) for client in self.federation.task.clients)
-        return fits_together(self.bench, self.federation.local_plan, most)
+        return fits_together(self.bench, self.federation.local_plan, self._most)
+
+    @property
+    def _most(self) -> int:
+        """How many examples the largest client has."""
+        return max(len(client.train) for client in self.federation.task.clients)
 
     def _workers(self, rows: int) -> Pool:
         if self._pool is not None and self._pool.slots_count < rows:
             self.close()
         if self._pool is None:
             if self._vectorised:
-                # torch's vmap imports this at its first use, which takes seconds: once here, not in every worker.
-                importlib.import_module("torch._dynamo")
+                load_vmap(self.federation.local_plan, self._most)  # once here, not in every worker
             row_bytes = 4 * max(self.federation.wire.size, 1)
             clients = len(self.federation.task.clients)
             give_back(self.federation.wire.size)
