@@ -129,8 +129,8 @@ def finish(ended: Ended, root: Path | None, fail_if: Sequence[str] = ()) -> None
 
 
 def _on_ray(study: Study, asked: tuple[str, Sequence[str], Sequence[str]], address: str) -> Engine:
-    from leakline.study.on_ray import OnRay, need_ray
+    from leakline.study.on_ray import OnRay, begin, need_ray
     from leakline.study.ray_task import Asked
 
     need_ray()
-    return partial(OnRay, asked=Asked.of(study, *asked), address=address)
+    return partial(OnRay, asked=Asked.of(study, *asked), ours=begin(address))

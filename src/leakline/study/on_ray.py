@@ -21,10 +21,11 @@ from leakline.names import printable
 from leakline.runtimes.crew import Heard
 from leakline.runtimes.machine import cores
 from leakline.study.claims import Busy
+from leakline.study.ear import Ear
 from leakline.study.files import NEW, is_there
 from leakline.study.one_cell import Work
 from leakline.study.pace import Pace
-from leakline.study.ray_task import Asked, Ear, Files, Order, do_cell, read_files, sees, write_files
+from leakline.study.ray_task import Asked, Files, Order, do_cell, read_files, ready, sees, write_files
 from leakline.study.store import WORKS, Store
 from leakline.study.timing import memory_of
 
@@ -32,6 +33,8 @@ RETRIES = 5
 """How often Ray begins a cell again whose node or process died."""
 LOOK_SECONDS = 5.0
 """How often to look whether there is still a node that cells fit on."""
+WARM = 64
+"""How many workers at most are told to load what cells need before there are any."""
 
 
 def need_ray() -> None:
@@ -45,11 +48,17 @@ class OnRay:
 
     Where every node sees the run directory, tasks work in it like any other process. Where one does not, a task is
     given what there is of its run and hands all files back; meanwhile the run is claimed by this process. ``shared``
-    says which; None: nodes are asked.
+    says which; None: nodes are asked, when there is a directory. ``ours``: the cluster that there is ends with this.
     """
 
     def __init__(
-        self, work: Work, pace: Pace | None, asked: Asked, address: str = "", shared: bool | None = None
+        self,
+        work: Work,
+        pace: Pace | None,
+        asked: Asked,
+        address: str = "",
+        shared: bool | None = None,
+        ours: bool = False,
     ) -> None:
         import ray
 
@@ -61,12 +70,10 @@ class OnRay:
         self.running: dict[Any, int] = {}
         self.claimed: dict[int, contextlib.ExitStack] = {}
         self.refused: list[int] = []
-        self.ours = not ray.is_initialized()
-        if self.ours:
-            _connect(ray, address)
+        self._shared = shared
+        self.ours = begin(address) or ours
         try:
             self._look()
-            self.shared = self._is_shared() if shared is None else shared
             needs = {"num_cpus": self.workers, "memory": self.memory, "num_gpus": self.gpus}
             self.task = ray.remote(**needs, max_retries=RETRIES)(do_cell)
             self.ear = ray.remote(num_cpus=0, max_restarts=-1)(Ear).remote()
@@ -76,8 +83,15 @@ class OnRay:
 
     @property
     def free(self) -> bool:
-        """Whether the cluster has room for another cell."""
-        return len(self.running) < self.size
+        """Whether the cluster has room for another cell, or one may queue, so that no core waits for its next."""
+        return len(self.running) < 2 * self.size
+
+    @property
+    def shared(self) -> bool:
+        """Whether every node sees the run directory."""
+        if self._shared is None:
+            self._shared = self._is_shared()
+        return self._shared
 
     def give(self, number: int) -> None:
         """Hand a cell to the cluster."""
@@ -184,6 +198,22 @@ def _claim(store: Store, key: str) -> contextlib.ExitStack:
         return claims.pop_all()
 
 
+def begin(address: str = "") -> bool:
+    """Join a cluster or begin one, unless that was done; its workers load what cells need. Returns whether it is ours.
+
+    What is refused here is refused before there is a run directory.
+    """
+    import ray
+
+    if ray.is_initialized():
+        return False
+    _connect(ray, address)
+    with contextlib.suppress(Exception):  # a node that cannot do this will say so of a cell
+        for _ in range(min(int(ray.cluster_resources().get("CPU", 0.0)), WARM)):
+            ray.remote(num_cpus=1, max_retries=0)(ready).remote()
+    return True
+
+
 def _connect(ray: Any, address: str) -> None:
     """Join a cluster, or begin one on this machine."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -196,6 +226,8 @@ def _connect(ray: Any, address: str) -> None:
         else:
             ray.init(address="local", num_cpus=cores(), include_dashboard=False, **quiet)
     except Exception as error:  # it is known by its text alone
+        with contextlib.suppress(Exception):
+            ray.shutdown()  # what was refused half way is still held
         what, where = _line(error), address or "this machine"
         if "version" in what.lower():
             fix = "have one Ray and one Python on all machines"
