@@ -6,26 +6,22 @@ Ray pickles what it carries between its own processes: a cluster is as trustwort
 from __future__ import annotations
 
 import contextlib
-import importlib.util
-import logging
 import os
-import socket
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from leakline import __version__
-from leakline.errors import LeaklineError, RuntimeMissing, StackError
-from leakline.names import printable
+from leakline.errors import LeaklineError, StackError
 from leakline.runtimes.crew import Heard
-from leakline.runtimes.machine import cores
 from leakline.study.claims import Busy
+from leakline.study.cluster import begin, line_of
 from leakline.study.ear import Ear
 from leakline.study.files import NEW, is_there
 from leakline.study.one_cell import Work
 from leakline.study.pace import Pace
-from leakline.study.ray_task import Asked, Files, Order, do_cell, read_files, ready, sees, write_files
+from leakline.study.ray_task import Asked, Files, Order, do_cell, read_files, sees, write_files
 from leakline.study.store import WORKS, Store
 from leakline.study.timing import memory_of
 
@@ -33,14 +29,6 @@ RETRIES = 5
 """How often Ray begins a cell again whose node or process died."""
 LOOK_SECONDS = 5.0
 """How often to look whether there is still a node that cells fit on."""
-WARM = 64
-"""How many workers at most are told to load what cells need before there are any."""
-
-
-def need_ray() -> None:
-    """Stop with the pip line where Ray is not installed."""
-    if importlib.util.find_spec("ray") is None:
-        raise RuntimeMissing("ray is not installed", "--on ray", 'pip install "leakline[cluster]"')
 
 
 class OnRay:
@@ -144,7 +132,7 @@ class OnRay:
                 answer, files = self.ray.get(task)
                 write_files(self.work.store.root, self._new(self.work.keys[number], files))
             except self.ray.exceptions.RayError as error:
-                return Heard(number, {"died": _line(error)}, "died")
+                return Heard(number, {"died": line_of(error)}, "died")
             except LeaklineError as error:
                 return Heard(number, {"how": "failed", "error": str(error)}, "done")
         return Heard(number, answer, "done")
@@ -196,52 +184,3 @@ def _claim(store: Store, key: str) -> contextlib.ExitStack:
         for work in WORKS:
             claims.enter_context(store.run(key).locked(work))
         return claims.pop_all()
-
-
-def begin(address: str = "") -> bool:
-    """Join a cluster or begin one, unless that was done; its workers load what cells need. Returns whether it is ours.
-
-    What is refused here is refused before there is a run directory.
-    """
-    import ray
-
-    if ray.is_initialized():
-        return False
-    _connect(ray, address)
-    with contextlib.suppress(Exception):  # a node that cannot do this will say so of a cell
-        for _ in range(min(int(ray.cluster_resources().get("CPU", 0.0)), WARM)):
-            ray.remote(num_cpus=1, max_retries=0)(ready).remote()
-    return True
-
-
-def _connect(ray: Any, address: str) -> None:
-    """Join a cluster, or begin one on this machine."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    quiet = {"logging_level": logging.ERROR, "log_to_driver": False}
-    address = address or os.environ.get("RAY_ADDRESS", "")
-    try:
-        if address:
-            _knock(address)
-            ray.init(address=address, **quiet)
-        else:
-            ray.init(address="local", num_cpus=cores(), include_dashboard=False, **quiet)
-    except Exception as error:  # it is known by its text alone
-        with contextlib.suppress(Exception):
-            ray.shutdown()  # what was refused half way is still held
-        what, where = _line(error), address or "this machine"
-        if "version" in what.lower():
-            fix = "have one Ray and one Python on all machines"
-            raise StackError(f"this Ray cluster is of another version: {what}", where, fix) from error
-        raise StackError(f"Ray does not answer: {what}", where, "start it, or check --address") from error
-
-
-def _knock(address: str) -> None:
-    """See whether somebody is there at all: Ray itself would go on asking for a minute."""
-    host, colon, port = address.rpartition("://")[2].rpartition(":")
-    if colon and port.isdecimal():
-        socket.create_connection((host.strip("[]"), int(port)), timeout=LOOK_SECONDS).close()
-
-
-def _line(error: BaseException) -> str:
-    """An error in one line."""
-    return printable(" ".join(f"{type(error).__name__}: {error}".split()), 300)

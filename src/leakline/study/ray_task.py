@@ -122,10 +122,6 @@ def do_cell(order: Order, ear: Any) -> tuple[dict[str, Any], Files]:
         return answer, {} if order.root else read_files(root)
 
 
-def ready() -> None:
-    """Nothing: whoever is asked has loaded all that a cell needs."""
-
-
 def sees(path: str) -> bool:
     """Whether a node sees a file."""
     return os.path.isfile(path)
