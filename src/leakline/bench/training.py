@@ -351,9 +351,8 @@ _Batch = tuple[Tensor, Tensor, Tensor]
 
 def _by_width(bench: Bench, jobs: Sequence[Job], rows: Sequence[Tensor]) -> list[_Batch]:
     """A step's batches, those of one width stacked: all of them, or two where the last of an epoch differ by one."""
-    widths = sorted({len(r) for r in rows})
     batches = []
-    for width in widths:
+    for width in sorted({len(r) for r in rows}):
         chosen = [i for i, r in enumerate(rows) if len(r) == width]
         x = torch.stack([bench.inputs(jobs[i].data, rows[i]) for i in chosen])
         y = torch.stack([bench.targets(jobs[i].data, rows[i]) for i in chosen])

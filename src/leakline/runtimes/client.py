@@ -148,13 +148,12 @@ def _train(
             for t in _train_parts(federation, bench, jobs[at : at + GROUP], parts, plan)
         ]
     sizes = [len(job.data) for job in jobs]
-    if not together or len(jobs) < fewest(bench):
-        return [train(bench, job, plan) for job in jobs]
-    if alike(sizes, plan) and fits_together(bench, plan, max(sizes)):
+    enough = together and len(jobs) >= fewest(bench)
+    if enough and alike(sizes, plan) and fits_together(bench, plan, max(sizes)):
         return [
             t for at in range(0, len(jobs), TOGETHER) for t in train_together(bench, jobs[at : at + TOGETHER], plan)
         ]
-    if fits_ragged(bench, plan, sizes):
+    if enough and fits_ragged(bench, plan, sizes):
         return train_ragged(bench, jobs, plan)
     return [train(bench, job, plan, _gradient(federation, bench, plan, len(job.data))) for job in jobs]
 
