@@ -52,16 +52,16 @@ def family(pid: int) -> float:
 
 def above(engine: str, *words: object) -> tuple[float, list[str]]:
     """How far (MB) an engine's memory grows above what it has when it says that it is ready, and what it prints."""
-    process = started(engine, *words)
-    assert process.stdin is not None
-    assert process.stdout is not None
-    if process.stdout.readline().strip() != "ready":
-        raise RuntimeError(f"{engine} did not start")
-    base = family(process.pid)
-    process.stdin.write("go\n")
-    process.stdin.flush()
-    most = peak(process)
-    return most - base, process.stdout.read().splitlines()
+    with started(engine, *words) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        if process.stdout.readline().strip() != "ready":
+            raise RuntimeError(f"{engine} did not start")
+        base = family(process.pid)
+        process.stdin.write("go\n")
+        process.stdin.flush()
+        most = peak(process)
+        return most - base, process.stdout.read().splitlines()
 
 
 def _pss(pid: int) -> float:

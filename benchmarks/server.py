@@ -88,7 +88,8 @@ def distance_rows(vectors: list[Tensor], layout: Layout, repeats: int) -> list[R
 
 def memory(what: str) -> float:
     """The largest memory (MB) of a process and its children while it works."""
-    return peak(started("memory_round.py", what))
+    with started("memory_round.py", what) as process:
+        return peak(process)
 
 
 def memory_rows() -> list[Row]:

@@ -1,6 +1,6 @@
-"""Clients in one vectorised pass or one by one: does `fits_together` choose the faster of the two?
+"""Clients in one vectorised pass or one by one: do `fits_together` and `fewest` choose the faster of the two?
 
-Fifteen settings of network, size of inputs, batch and number of clients. Each is trained both ways, in turn, for
+Twenty settings of network, size of inputs, batch and number of clients. Each is trained both ways, in turn, for
 three steps in one thread; what is counted is processor time. A row is the time of what the rule chooses over that of
 the better choice: 1 where it is right.
 """
@@ -14,7 +14,7 @@ from itertools import product
 import torch
 from rows import Row, interleaved
 
-from leakline.bench.training import Bench, Job, Plan, fits_together, train, train_together
+from leakline.bench.training import Bench, Job, Plan, fewest, fits_together, train, train_together
 from leakline.data.base import Data
 from leakline.models.base import Model, Shape
 from leakline.models.small import MLP, SmallCNN
@@ -47,7 +47,7 @@ def main(repeats: int) -> list[Row]:
     """One row a setting, and the worst."""
     torch.set_num_threads(1)
     rows: list[Row] = []
-    for (name, model, shape), (batch, clients) in product(NETWORKS, ((4, 8), (16, 32), (64, 8))):
+    for (name, model, shape), (batch, clients) in product(NETWORKS, ((4, 8), (16, 32), (64, 8), (16, 3))):
         bench = Bench(model.build(shape, 10), objective("classification", "default").loss, "cpu", shape)
         jobs, plan = jobs_of(bench, shape, STEPS * batch, clients), Plan(batch=batch, max_steps=STEPS)
         times = interleaved(
@@ -59,7 +59,8 @@ def main(repeats: int) -> list[Row]:
             time.process_time,
         )
         took = {way: statistics.median(each) for way, each in times.items()}
-        chosen = "together" if fits_together(bench, plan, STEPS * batch) else "one by one"
+        fits = fits_together(bench, plan, STEPS * batch) and clients >= fewest(bench)
+        chosen = "together" if fits else "one by one"
         note = ", ".join(f"{way} {1000 * seconds:.0f} ms" for way, seconds in took.items()) + f"; chosen: {chosen}"
         value = took[chosen] / min(took.values())
         rows.append(Row(TITLE, f"{name}, batches of {batch}, {clients} clients", value, at_most=1.1, note=note))

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -15,6 +17,8 @@ from leakline.bench.training import (
     Bench,
     Job,
     Plan,
+    alike,
+    fewest,
     fits_together,
     takes_channels_last,
     train,
@@ -165,11 +169,13 @@ TOGETHER = {
 
 @pytest.mark.parametrize("name", TOGETHER)
 @pytest.mark.parametrize("common", [True, False])
+@pytest.mark.parametrize("sizes", [(13, 13, 13, 13), (14, 13, 14, 13)])
 @pytest.mark.parametrize(("build", "shape"), [(tiny.perceptron, (4,)), (conv_net, tiny.IMAGE)])
-def test_clients_trained_together_end_where_they_end_alone(name, common, build, shape):
+def test_clients_trained_together_end_where_they_end_alone(name, common, sizes, build, shape):
     plan, bench = TOGETHER[name], bench_of(build)
     starts = [bench.initial if common else bench.initial * (1 + 0.1 * i) for i in range(4)]
-    jobs = [Job(s, tiny.blobs(13, i, shape), replace(STREAM, party=f"c{i}"), 3) for i, s in enumerate(starts)]
+    data = [tiny.blobs(n, i, shape) for i, n in enumerate(sizes)]
+    jobs = [Job(s, data[i], replace(STREAM, party=f"c{i}"), 3) for i, s in enumerate(starts)]
     together = train_together(bench, jobs, plan)
     for job, found in zip(jobs, together, strict=True):
         alone = train(bench, job, plan)
@@ -180,8 +186,22 @@ def test_clients_trained_together_end_where_they_end_alone(name, common, build, 
 
 def test_clients_with_different_numbers_of_examples_cannot_be_trained_together():
     bench = bench_of(tiny.linear)
-    with pytest.raises(ValueError, match="equally many"):
-        train_together(bench, [Job(bench.initial, tiny.blobs(n), STREAM, 0) for n in (4, 5)], Plan())
+    for sizes, plan in (((4, 6), Plan()), ((4, 5), Plan(batch=4))):
+        with pytest.raises(ValueError, match="equally many"):
+            train_together(bench, [Job(bench.initial, tiny.blobs(n), STREAM, 0) for n in sizes], plan)
+
+
+@given(st.lists(st.integers(0, 20), min_size=1, max_size=4), st.sampled_from(list(TOGETHER.values())))
+def test_clients_are_alike_that_take_as_many_steps_with_examples_that_differ_by_one(sizes, plan):
+    steps = [len(list(plan.batches(n, STREAM))) if n else 0 for n in sizes]
+    same = len(set(sizes)) == 1
+    assert alike(sizes, plan) == (same or min(sizes) > 0 and max(sizes) - min(sizes) == 1 and len(set(steps)) == 1)
+
+
+def test_few_clients_are_not_worth_a_pass_of_their_own():
+    """Fewer still for convolutions, more for large models: benchmarks/together.py says how many."""
+    conv = Bench(conv_net(), functional.cross_entropy, "cpu", tiny.IMAGE)
+    assert 1 < fewest(conv) < fewest(bench_of(tiny.perceptron)) < fewest(bench_of(lambda: nn.Linear(300, 300)))
 
 
 def test_models_that_mix_or_draw_are_not_trained_together():

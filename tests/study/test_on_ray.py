@@ -171,10 +171,12 @@ def test_what_a_cluster_cannot_do_is_one_line(ray, tmp_path, monkeypatch):
         ("127.0.0.1:1", "Ray does not answer"),
     ]:
         with pytest.raises(StackError, match=text) as error:
-            on_ray(SMALL, tmp_path, address=address)
+            on_ray(SMALL, tmp_path / "store", address=address)
         assert "\n" not in error.value.what
+        assert not (tmp_path / "store").exists()
     monkeypatch.setattr(ray, "__version__", "2.0.0")
     with pytest.raises(StackError, match="another version") as error:
-        on_ray(SMALL, tmp_path, address=cluster.address)
+        on_ray(SMALL, tmp_path / "store", address=cluster.address)
     assert "\n" not in error.value.what
+    assert not (tmp_path / "store").exists()
     cluster.shutdown()

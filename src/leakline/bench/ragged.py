@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.func import functional_call, grad_and_value, vmap
+from torch.func import functional_call, vmap
 
-from leakline.bench.training import Bench, Job, Plan, Trained, fits_together
+from leakline.bench.training import Bench, Job, Plan, Trained, each_gradient, fits_together
 from leakline.data.base import Data
 
 MOST_PADDING = 0.25
@@ -66,7 +66,7 @@ def train_ragged(bench: Bench, jobs: Sequence[Job], plan: Plan) -> list[Trained]
         return (each * share).sum()
 
     inputs, targets = _padded([job.data.x for job in jobs]), _padded([job.data.y for job in jobs])
-    gradient = vmap(grad_and_value(loss))
+    losses = vmap(loss)
     total, finals = torch.zeros(n), [job.start.vector for job in jobs]
     for step in range(max(lengths)):
         rows = [own[step] if step < len(own) else None for own in batches]
@@ -74,15 +74,15 @@ def train_ragged(bench: Bench, jobs: Sequence[Job], plan: Plan) -> list[Trained]
         place = torch.arange(n)[:, None]
         x = Data(inputs[place, index].flatten(0, 1), targets[place, index].flatten(0, 1))
         whole = bench.inputs(x, slice(None))
-        gradients, values = gradient(
-            stack, whole.reshape(n, -1, *whole.shape[1:]), x.y.reshape(n, -1, *x.y.shape[1:]), share
-        )
+        leaves = {name: weights.detach().requires_grad_() for name, weights in stack.items()}
+        values = losses(leaves, whole.reshape(n, -1, *whole.shape[1:]), x.y.reshape(n, -1, *x.y.shape[1:]), share)
+        gradients = each_gradient(values, leaves)
         for name in names:
             stack[name].grad = gradients[name]
             if plan.proximal:
                 stack[name].grad.add_(stack[name] - anchor[name], alpha=plan.proximal)  # type: ignore[union-attr]
         optimiser.step()
-        total += values * torch.tensor([float(r is not None) for r in rows])
+        total += values.detach() * torch.tensor([float(r is not None) for r in rows])
         for i, length in enumerate(lengths):
             if length == step + 1:
                 finals[i] = torch.cat([stack[name][i].flatten() for name in names])

@@ -7,6 +7,7 @@ the plain loop to rounding.
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -171,6 +172,11 @@ MOST_POSITIONS = 4096
 clients in one pass. Vectorised over clients a convolution becomes a grouped one, and beyond this that costs up to 2.4
 times as much as client by client: measured in benchmarks/together.py. Part of the arithmetic, so not a setting."""
 
+SHORT = 4
+"""Up to so many steps a turn is short. Part of the arithmetic, so not a setting."""
+LARGE = 30_000
+"""From so many values of a model on, a pass over few clients gains too little to pay for itself."""
+
 
 class Bench:
     """A model on a device, ready to be trained from any weights. One per process; it holds no client's data."""
@@ -271,16 +277,34 @@ def fits_together(bench: Bench, plan: Plan, examples: int) -> bool:
     return same and bench.initial.layout.size <= 200_000 and step <= MOST_POSITIONS
 
 
-def train_together(bench: Bench, jobs: Sequence[Job], plan: Plan) -> list[Trained]:
-    """`train` for clients with equally many examples, all at once.
+def fewest(bench: Bench) -> int:
+    """How many clients a vectorised pass must have to be worth it: measured in benchmarks/together.py.
 
-    Weights get a leading axis for the client, and one vmap computes every client's gradient. The first step
-    starts from one common model, where a vmap over the data alone is cheaper still. Optimisers act entry by
+    It has a price of its own in each step, that of several clients' steps; less for convolutions, of which a step alone
+    has more parts. Part of the arithmetic, so not a setting.
+    """
+    if bench.initial.layout.size > LARGE:
+        return 8
+    return 4 if bench.positions else 6
+
+
+def alike(sizes: Sequence[int], plan: Plan) -> bool:
+    """Whether clients have equally many examples, or as nearly so as an even share allows, and take as many steps."""
+    least, most = min(sizes), max(sizes)
+    return least == most or most - least == 1 <= least and plan.steps_of(most) == plan.steps_of(least)
+
+
+def train_together(bench: Bench, jobs: Sequence[Job], plan: Plan) -> list[Trained]:
+    """`train` for clients that are `alike`, all at once.
+
+    Weights get a leading axis for the client; one vmap computes every client's loss, and since no weight of one enters
+    the loss of another, the gradient of their sum is each client's own. The first step starts from one common model,
+    where a vmap over the data alone is cheaper still: worth it in turns that are `short`. Optimisers act entry by
     entry, so torch's own serve for the stack as they do for one model.
     """
     model, layout, n = bench.model.train(), bench.initial.layout, len(jobs)
-    if len({len(job.data) for job in jobs}) != 1:
-        raise ValueError("clients trained together need equally many examples")
+    if not alike([len(job.data) for job in jobs], plan):
+        raise ValueError("clients trained together need equally many examples, give or take one, and steps")
     names = [entry.name for entry in layout.entries]
 
     def loss(weights: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
@@ -292,14 +316,13 @@ def train_together(bench: Bench, jobs: Sequence[Job], plan: Plan) -> list[Traine
     optimiser: Steps | None = None
     total, steps = torch.zeros(n), 0
     for rows in zip(*(plan.batches(len(job.data), job.stream) for job in jobs), strict=True):
-        x = torch.stack([bench.inputs(job.data, r) for job, r in zip(jobs, rows, strict=True)])
-        y = torch.stack([bench.targets(job.data, r) for job, r in zip(jobs, rows, strict=True)])
+        batches = _by_width(bench, jobs, rows)
         first = steps == 0
-        if first and common:
-            gradients, values = vmap(grad_and_value(loss), in_dims=(None, 0, 0))(shared, x, y)
+        if first and common and short(plan, len(jobs[0].data)) and len(batches) == 1:
+            gradients, values = vmap(grad_and_value(loss), in_dims=(None, 0, 0))(shared, *batches[0][1:])
         else:
             stack = stack or _stacked(jobs, names)
-            gradients, values = vmap(grad_and_value(loss))(stack, x, y)
+            gradients, values = _gradients(loss, stack, batches)
         if first and common and _one_plain_step(plan, len(jobs[0].data)):
             flat = torch.cat([gradients[name].reshape(n, -1) for name in names], dim=1)
             flat.mul_(-plan.rate(jobs[0].index))
@@ -322,8 +345,55 @@ def train_together(bench: Bench, jobs: Sequence[Job], plan: Plan) -> list[Traine
     ]
 
 
+_Batch = tuple[Tensor, Tensor, Tensor]
+"""Which clients, and their inputs and targets of a step, stacked."""
+
+
+def _by_width(bench: Bench, jobs: Sequence[Job], rows: Sequence[Tensor]) -> list[_Batch]:
+    """A step's batches, those of one width stacked: all of them, or two where the last of an epoch differ by one."""
+    batches = []
+    for width in sorted({len(r) for r in rows}):
+        chosen = [i for i, r in enumerate(rows) if len(r) == width]
+        x = torch.stack([bench.inputs(jobs[i].data, rows[i]) for i in chosen])
+        y = torch.stack([bench.targets(jobs[i].data, rows[i]) for i in chosen])
+        batches.append((torch.tensor(chosen), x, y))
+    return batches
+
+
+def _gradients(
+    loss: Callable[[dict[str, Tensor], Tensor, Tensor], Tensor], stack: dict[str, Tensor], batches: Sequence[_Batch]
+) -> tuple[dict[str, Tensor], Tensor]:
+    """Every client's gradient, stacked like its weights, and its loss."""
+    leaves = {name: values.detach().requires_grad_() for name, values in stack.items()}
+    if len(batches) == 1:
+        values = vmap(loss)(leaves, *batches[0][1:])
+    else:
+        parts = [vmap(loss)({k: v[chosen] for k, v in leaves.items()}, x, y) for chosen, x, y in batches]
+        values = torch.cat(parts)[torch.cat([chosen for chosen, _, _ in batches]).argsort()]
+    return each_gradient(values, leaves), values.detach()
+
+
+def each_gradient(values: Tensor, leaves: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The gradient of each client's own loss, stacked like the weights, where no weight enters two clients' losses."""
+    gradients = torch.autograd.grad(values.sum(), list(leaves.values()))
+    # Laid out like the weights: a fused optimiser walks through both in the order of memory.
+    return {name: gradient.contiguous() for name, gradient in zip(leaves, gradients, strict=True)}
+
+
+def short(plan: Plan, examples: int) -> bool:
+    """Whether a turn has so few steps that the first is worth a way of its own, for which torch loads its compiler."""
+    return plan.steps_of(examples) <= SHORT
+
+
+def load_vmap(plan: Plan, examples: int) -> None:
+    """Let torch load now what it loads at the first vmap, which takes a second or more."""
+    vmap(nn.functional.cross_entropy)(torch.zeros(1, 1, 2), torch.zeros(1, 1, dtype=torch.long))
+    if short(plan, examples):
+        importlib.import_module("torch._dynamo")
+
+
 def _stacked(jobs: Sequence[Job], names: Sequence[str]) -> dict[str, Tensor]:
-    # Plain tensors: `grad` differentiates without being asked, and a graph hanging on ``.grad`` would never be freed.
+    # Plain tensors: a graph hanging on ``.grad`` would never be freed.
     return {name: torch.stack([job.start[name] for job in jobs]) for name in names}
 
 

@@ -46,6 +46,7 @@ def run(
     deadline: flower.DeadlineOption = 3600.0,
 ) -> None:
     """Train what is missing, attack, measure, report. The same command goes on after an interruption."""
+    ours = on == "ray" and _ray_begun(address)
     from leakline.study.parts import Part
     from leakline.study.run import run_study
 
@@ -56,7 +57,7 @@ def run(
     if part and fail_if:
         raise StudyError("a part knows its own cells only", "--fail-if", "give it to the last run, of all parts")
     root = out_dir if out_dir is not None else Path("runs") / loaded.name
-    engine = _on_ray(loaded, (preset, sets, only), address) if on == "ray" else None
+    engine = _on_ray(loaded, (preset, sets, only), ours) if on == "ray" else None
     for note in loaded.notes:
         out.print(f"note: {note}")
     with Progress(len(loaded.cells)) as progress:
@@ -128,9 +129,16 @@ def finish(ended: Ended, root: Path | None, fail_if: Sequence[str] = ()) -> None
         raise typer.Exit(1)
 
 
-def _on_ray(study: Study, asked: tuple[str, Sequence[str], Sequence[str]], address: str) -> Engine:
-    from leakline.study.on_ray import OnRay, need_ray
-    from leakline.study.ray_task import Asked
+def _ray_begun(address: str) -> bool:
+    """Join or begin a cluster before torch is loaded here, so that its workers load it at the same time."""
+    from leakline.study.cluster import begin, need_ray
 
     need_ray()
-    return partial(OnRay, asked=Asked.of(study, *asked), address=address)
+    return begin(address)
+
+
+def _on_ray(study: Study, asked: tuple[str, Sequence[str], Sequence[str]], ours: bool) -> Engine:
+    from leakline.study.on_ray import OnRay
+    from leakline.study.ray_task import Asked
+
+    return partial(OnRay, asked=Asked.of(study, *asked), ours=ours)

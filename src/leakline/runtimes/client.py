@@ -8,7 +8,18 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from leakline.bench.ragged import GROUP, fits_ragged, train_ragged
-from leakline.bench.training import Bench, Gradient, Job, Plan, Trained, fits_together, train, train_together
+from leakline.bench.training import (
+    Bench,
+    Gradient,
+    Job,
+    Plan,
+    Trained,
+    alike,
+    fewest,
+    fits_together,
+    train,
+    train_together,
+)
 from leakline.federation import Federation
 from leakline.messages import Dropped, Memory, Order, Update
 from leakline.names import printable
@@ -136,12 +147,13 @@ def _train(
             for at in range(0, len(jobs), GROUP)
             for t in _train_parts(federation, bench, jobs[at : at + GROUP], parts, plan)
         ]
-    equal = len({len(job.data) for job in jobs}) == 1
-    if len(jobs) > 1 and equal and together and fits_together(bench, plan, len(jobs[0].data)):
+    sizes = [len(job.data) for job in jobs]
+    enough = together and len(jobs) >= fewest(bench)
+    if enough and alike(sizes, plan) and fits_together(bench, plan, max(sizes)):
         return [
             t for at in range(0, len(jobs), TOGETHER) for t in train_together(bench, jobs[at : at + TOGETHER], plan)
         ]
-    if len(jobs) > 1 and together and fits_ragged(bench, plan, [len(job.data) for job in jobs]):
+    if enough and fits_ragged(bench, plan, sizes):
         return train_ragged(bench, jobs, plan)
     return [train(bench, job, plan, _gradient(federation, bench, plan, len(job.data))) for job in jobs]
 

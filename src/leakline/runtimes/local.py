@@ -7,7 +7,6 @@ worker or many, the bytes are the same.
 
 from __future__ import annotations
 
-import importlib
 import sys
 from collections.abc import Iterator, Sequence
 from types import TracebackType
@@ -16,7 +15,7 @@ import torch
 from torch import Tensor
 
 from leakline.bench.ragged import GROUP, fits_ragged
-from leakline.bench.training import fits_together
+from leakline.bench.training import alike, fewest, fits_together, load_vmap
 from leakline.data.base import Data
 from leakline.federation import Federation
 from leakline.messages import Dropped, Memory, Order, Update
@@ -111,40 +110,48 @@ class LocalTransport:
         split = any(stack.sends(order.notes) > 1 for order in orders)  # a client's parts are a group by themselves
         alone = federation.engine.together == "off" or stack.owner is not None or split or federation.batches
         if alone or not self._vectorised:
-            return [[order] for order in orders]
+            return _singly(orders)
         # A group shares the fate of its worker. Where clients are few there is less to gain, and more to lose.
         many = len(orders) >= GROUP
         groups: list[list[Order]] = []
         sizes: list[int] = []  # of the last group
         for order in orders:
             sizes.append(len(federation.clients[order.client].train))
-            equal = len(sizes) <= TOGETHER and len(set(sizes)) == 1
-            if groups and (equal or many and fits_ragged(self.bench, federation.local_plan, sizes)):
+            even = len(sizes) <= TOGETHER and alike(sizes, federation.local_plan)
+            if groups and (even or many and fits_ragged(self.bench, federation.local_plan, sizes)):
                 groups[-1].append(order)
             else:
                 groups.append([order])
                 sizes = sizes[-1:]
-        return groups
+        enough = fewest(self.bench)
+        return [part for group in groups for part in ([group] if len(group) >= enough else _singly(group))]
 
     @property
     def _vectorised(self) -> bool:
         """Whether clients may train in one pass: judged by the largest, so that a round is computed one way."""
-        most = max(len(client.train) for client in self.federation.task.clients)
-        return fits_together(self.bench, self.federation.local_plan, most)
+        return fits_together(self.bench, self.federation.local_plan, self._most)
+
+    @property
+    def _most(self) -> int:
+        """How many examples the largest client has."""
+        return max(len(client.train) for client in self.federation.task.clients)
 
     def _workers(self, rows: int) -> Pool:
         if self._pool is not None and self._pool.slots_count < rows:
             self.close()
         if self._pool is None:
             if self._vectorised:
-                # torch's vmap imports this at its first use, which takes seconds: once here, not in every worker.
-                importlib.import_module("torch._dynamo")
+                load_vmap(self.federation.local_plan, self._most)  # once here, not in every worker
             row_bytes = 4 * max(self.federation.wire.size, 1)
             clients = len(self.federation.task.clients)
             give_back(self.federation.wire.size)
             slots = max(rows, min(SLOT_BYTES // row_bytes, max(clients, rows * 2)), 2 * self.workers)
             self._pool = Pool(self.federation, self.bench, self.workers, slots, self.deadline)
         return self._pool
+
+
+def _singly(group: Sequence[Order]) -> list[list[Order]]:
+    return [[order] for order in group]
 
 
 def _cuts(n: int, size: int = 128) -> list[tuple[int, int]]:

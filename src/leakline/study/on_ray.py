@@ -6,25 +6,22 @@ Ray pickles what it carries between its own processes: a cluster is as trustwort
 from __future__ import annotations
 
 import contextlib
-import importlib.util
-import logging
 import os
-import socket
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from leakline import __version__
-from leakline.errors import LeaklineError, RuntimeMissing, StackError
-from leakline.names import printable
+from leakline.errors import LeaklineError, StackError
 from leakline.runtimes.crew import Heard
-from leakline.runtimes.machine import cores
 from leakline.study.claims import Busy
+from leakline.study.cluster import begin, line_of
+from leakline.study.ear import Ear
 from leakline.study.files import NEW, is_there
 from leakline.study.one_cell import Work
 from leakline.study.pace import Pace
-from leakline.study.ray_task import Asked, Ear, Files, Order, do_cell, read_files, sees, write_files
+from leakline.study.ray_task import Asked, Files, Order, do_cell, read_files, sees, write_files
 from leakline.study.store import WORKS, Store
 from leakline.study.timing import memory_of
 
@@ -34,22 +31,22 @@ LOOK_SECONDS = 5.0
 """How often to look whether there is still a node that cells fit on."""
 
 
-def need_ray() -> None:
-    """Stop with the pip line where Ray is not installed."""
-    if importlib.util.find_spec("ray") is None:
-        raise RuntimeMissing("ray is not installed", "--on ray", 'pip install "leakline[cluster]"')
-
-
 class OnRay:
     """The cells of a study as tasks on a Ray cluster: `leakline.runtimes.crew.Hands` with many of them.
 
     Where every node sees the run directory, tasks work in it like any other process. Where one does not, a task is
     given what there is of its run and hands all files back; meanwhile the run is claimed by this process. ``shared``
-    says which; None: nodes are asked.
+    says which; None: nodes are asked, when there is a directory. ``ours``: the cluster that there is ends with this.
     """
 
     def __init__(
-        self, work: Work, pace: Pace | None, asked: Asked, address: str = "", shared: bool | None = None
+        self,
+        work: Work,
+        pace: Pace | None,
+        asked: Asked,
+        address: str = "",
+        shared: bool | None = None,
+        ours: bool = False,
     ) -> None:
         import ray
 
@@ -61,12 +58,10 @@ class OnRay:
         self.running: dict[Any, int] = {}
         self.claimed: dict[int, contextlib.ExitStack] = {}
         self.refused: list[int] = []
-        self.ours = not ray.is_initialized()
-        if self.ours:
-            _connect(ray, address)
+        self._shared = shared
+        self.ours = begin(address) or ours
         try:
             self._look()
-            self.shared = self._is_shared() if shared is None else shared
             needs = {"num_cpus": self.workers, "memory": self.memory, "num_gpus": self.gpus}
             self.task = ray.remote(**needs, max_retries=RETRIES)(do_cell)
             self.ear = ray.remote(num_cpus=0, max_restarts=-1)(Ear).remote()
@@ -76,8 +71,15 @@ class OnRay:
 
     @property
     def free(self) -> bool:
-        """Whether the cluster has room for another cell."""
-        return len(self.running) < self.size
+        """Whether the cluster has room for another cell, or one may queue, so that no core waits for its next."""
+        return len(self.running) < 2 * self.size
+
+    @property
+    def shared(self) -> bool:
+        """Whether every node sees the run directory."""
+        if self._shared is None:
+            self._shared = self._is_shared()
+        return self._shared
 
     def give(self, number: int) -> None:
         """Hand a cell to the cluster."""
@@ -130,7 +132,7 @@ class OnRay:
                 answer, files = self.ray.get(task)
                 write_files(self.work.store.root, self._new(self.work.keys[number], files))
             except self.ray.exceptions.RayError as error:
-                return Heard(number, {"died": _line(error)}, "died")
+                return Heard(number, {"died": line_of(error)}, "died")
             except LeaklineError as error:
                 return Heard(number, {"how": "failed", "error": str(error)}, "done")
         return Heard(number, answer, "done")
@@ -182,34 +184,3 @@ def _claim(store: Store, key: str) -> contextlib.ExitStack:
         for work in WORKS:
             claims.enter_context(store.run(key).locked(work))
         return claims.pop_all()
-
-
-def _connect(ray: Any, address: str) -> None:
-    """Join a cluster, or begin one on this machine."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    quiet = {"logging_level": logging.ERROR, "log_to_driver": False}
-    address = address or os.environ.get("RAY_ADDRESS", "")
-    try:
-        if address:
-            _knock(address)
-            ray.init(address=address, **quiet)
-        else:
-            ray.init(address="local", num_cpus=cores(), include_dashboard=False, **quiet)
-    except Exception as error:  # it is known by its text alone
-        what, where = _line(error), address or "this machine"
-        if "version" in what.lower():
-            fix = "have one Ray and one Python on all machines"
-            raise StackError(f"this Ray cluster is of another version: {what}", where, fix) from error
-        raise StackError(f"Ray does not answer: {what}", where, "start it, or check --address") from error
-
-
-def _knock(address: str) -> None:
-    """See whether somebody is there at all: Ray itself would go on asking for a minute."""
-    host, colon, port = address.rpartition("://")[2].rpartition(":")
-    if colon and port.isdecimal():
-        socket.create_connection((host.strip("[]"), int(port)), timeout=LOOK_SECONDS).close()
-
-
-def _line(error: BaseException) -> str:
-    """An error in one line."""
-    return printable(" ".join(f"{type(error).__name__}: {error}".split()), 300)

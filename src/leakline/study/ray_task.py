@@ -122,22 +122,6 @@ def do_cell(order: Order, ear: Any) -> tuple[dict[str, Any], Files]:
         return answer, {} if order.root else read_files(root)
 
 
-class Ear:
-    """An actor that keeps the newest that was told of each cell, until somebody asks."""
-
-    def __init__(self) -> None:
-        self.told: dict[int, Mapping[str, Any]] = {}
-
-    def tell(self, number: int, told: Mapping[str, Any]) -> None:
-        """Keep what was told."""
-        self.told[number] = told
-
-    def hear(self) -> dict[int, Mapping[str, Any]]:
-        """What was told since the last time."""
-        told, self.told = self.told, {}
-        return told
-
-
 def sees(path: str) -> bool:
     """Whether a node sees a file."""
     return os.path.isfile(path)

@@ -106,7 +106,12 @@ def _run_study(
         pace.drop(study.cells[left_out].name)
     if watch and opens is None and here:
         ledger.try_places()
-    with at_work(store, study, keys) as grid, contextlib.closing(engine(work, pace if watch else None)) as hands:
+    # Who is to do the cells comes first, so that no directory is made where nobody can; and ends first.
+    with (
+        contextlib.closing(engine(work, pace if watch else None)) as hands,
+        at_work(store, study, keys) as grid,
+        contextlib.closing(hands),
+    ):
         for number, told in _done(work, numbers, hands, pace):
             cell, error = study.cells[number], str(told.get("error", ""))
             pace.drop(cell.name)
