@@ -29,6 +29,7 @@ from leakline.report.verdicts import (
     tally,
 )
 from leakline.results import Estimate
+from leakline.results.archive import read_archive
 from leakline.results.estimate import estimate
 from leakline.results.table import Table
 
@@ -124,3 +125,19 @@ def test_stores_that_no_page_is_for() -> None:
 
 def test_a_row_says_not_run_unless_told_otherwise() -> None:
     assert (Row("x", "1").ours, Row("x", "1").verdict) == (NOT_RUN, NOT_RUN)
+
+
+DOCS = Path(__file__).parents[2] / "docs" / "papers"
+
+
+def test_the_pages_of_the_documentation_are_what_their_archives_make() -> None:
+    """Byte for byte, and the summary in the README: no number there was typed by hand."""
+    stores = [read_archive(path) for path in sorted((DOCS / "stores").glob("*.zip"))]
+    assert stores
+    assert not any(results.damaged for results in stores)
+    made = pages(stores)
+    assert {path.name for path in DOCS.glob("*.md")} == set(made)
+    for name, text in made.items():
+        assert (DOCS / name).read_text("utf-8") == text, "run: leakline papers docs/papers/stores/*.zip"
+    readme = (DOCS.parents[1] / "README.md").read_text("utf-8")
+    assert readme == put(readme, summary(stores, "docs/papers/"))
