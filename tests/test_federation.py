@@ -417,7 +417,8 @@ def test_a_minimum_of_clients_can_be_asked_for():
 def test_one_client_alone_is_enough_where_nothing_else_is_asked():
     fed = tiny.federation(task=tiny.task((9,)), strategy=MENU["fedavg"]())
     (first, _) = tiny.run(fed)
-    assert torch.equal((first.sent + first.updates[0].delta).vector, first.result.vector)
+    alone = (first.sent + first.updates[0].delta).vector
+    torch.testing.assert_close(first.result.vector, alone, rtol=2e-7, atol=1e-8)  # (9 x) / 9 may miss x by the last bit
     assert isinstance(fed.strategy.combine, Mean)
 
 

@@ -25,7 +25,7 @@ def main(report: Path, out: Path) -> None:
     """Two clips of the page, one below the other, in as few colours as they need."""
     from PIL import Image
 
-    with tempfile.TemporaryDirectory() as home:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:  # the browser may still be writing
         browser = Browser(Path(home))
         try:
             tab = Tab(browser, WIDTH, 900, "light", True)
