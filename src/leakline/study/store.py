@@ -159,7 +159,8 @@ class Run:
         assert state.weights is not None
         self._check_held("training")
         plain: dict[str, Any] = {}
-        kept = {client: memory for client, memory in sorted(memories.items()) if memory}  # as workers hand them back
+        # Whether an empty memory was ever asked for depends on who trained: workers and shared first rounds leave none.
+        kept = {client: memory for client, memory in sorted(memories.items()) if not _is_empty(memory)}
         server, numbers = flatten({"optimiser": dict(state.optimiser), "memory": state.memory, "clients": kept})
         plain |= numbers
         layout = [[e.name, list(e.shape), e.buffer] for e in state.weights.layout.entries]
@@ -406,6 +407,10 @@ class Store:
     def measures(self) -> dict[str, Measure]:
         """The measures of attacks from outside the package, as the store describes them."""
         return read_measures(self.grid().get("measures"))
+
+
+def _is_empty(memory: Any) -> bool:
+    return isinstance(memory, Mapping) and all(_is_empty(inner) for inner in memory.values())
 
 
 def _older(what: str, where: str) -> StoreError:
