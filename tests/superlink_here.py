@@ -7,8 +7,8 @@ import http.server
 import socket
 import ssl
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -49,6 +49,11 @@ def tunnels(to: int, refuses: int = 0) -> Iterator[tuple[int, list[str]]]:
     """A hospital's own proxy: whoever asks for a tunnel gets one to a port here, or is refused; and who asked."""
     asked: list[str] = []
     listening = socket.create_server(("127.0.0.1", 0))
+    threads: list[threading.Thread] = []
+
+    def begun(work: Callable[..., None], *given: socket.socket) -> None:
+        threads.append(threading.Thread(target=work, args=given, daemon=True))
+        threads[-1].start()
 
     def serve() -> None:
         while True:
@@ -56,27 +61,36 @@ def tunnels(to: int, refuses: int = 0) -> Iterator[tuple[int, list[str]]]:
                 near, _ = listening.accept()
             except OSError:  # the test is over
                 return
+            begun(tunnel, near)
+
+    def tunnel(near: socket.socket) -> None:
+        with near:
             asked.append(near.recv(4096).decode().split("\r\n")[0])
             if refuses:
                 near.sendall(f"HTTP/1.1 {refuses} Refused\r\n\r\n".encode())
-                near.close()
-                continue
-            far = socket.create_connection(("127.0.0.1", to))
-            near.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
-            for one, other in ((near, far), (far, near)):
-                threading.Thread(target=_pour, args=(one, other), daemon=True).start()
+                return
+            with socket.create_connection(("127.0.0.1", to)) as far:
+                near.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+                back = threading.Thread(target=_pour, args=(far, near), daemon=True)
+                back.start()
+                _pour(near, far)
+                back.join()
 
-    threading.Thread(target=serve, daemon=True).start()
+    begun(serve)
     try:
         yield listening.getsockname()[1], asked
     finally:
+        listening.shutdown(socket.SHUT_RDWR)  # closing alone does not wake who waits for a caller
         listening.close()
+        for thread in threads:
+            thread.join(timeout=10)
 
 
 def _pour(one: socket.socket, other: socket.socket) -> None:
     try:
         while data := one.recv(65536):
             other.sendall(data)
-        other.shutdown(socket.SHUT_WR)
     except OSError:
         pass
+    with suppress(OSError):  # the other side went first
+        other.shutdown(socket.SHUT_WR)

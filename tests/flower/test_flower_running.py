@@ -201,7 +201,7 @@ def test_faults_of_a_real_node_end_as_a_dropped_client(eye, tmp_path, monkeypatc
     try:
         fault.write_text("raise")
         process = subprocess.Popen(
-            [*command, "--deadline", "90"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            [*command, "--trust", "--deadline", "90"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
         for done, what in enumerate(("nan", "shape", "hang", "killed"), start=1):
             until = time.monotonic() + 300
