@@ -14,8 +14,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from leakline.flower.trial.processes import NOWHERE, environment
 from rows import Row, ratio
+
+from leakline.flower.processes import NOWHERE, environment
 
 ENGINES = Path(__file__).parent / "engines"
 ROUNDS = 15

@@ -15,8 +15,9 @@ from rows import Row, interleaved, milliseconds, ratio
 from leakline.bench.training import Plan
 from leakline.data.base import Client, Data, Task
 from leakline.defences import GlobalDP, Intermediaries
-from leakline.federation import Architecture, Federation, State, federate, initial_weights, keep_none
+from leakline.federation import Federation, State, federate, initial_weights, keep_none
 from leakline.messages import Order, Update
+from leakline.models.base import Model
 from leakline.models.small import SmallCNN
 from leakline.models.unet import SmallUNet
 from leakline.runtimes.client import answer
@@ -32,7 +33,7 @@ class Case:
     """A network and how many images a client has."""
 
     name: str
-    model: Architecture
+    model: Model
     side: int
     images: int
     plan: Plan

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 ENGINES = Path(__file__).parent / "engines"
@@ -30,11 +31,11 @@ def started(engine: str, *words: object) -> subprocess.Popen[str]:
     return subprocess.Popen(command, env=os.environ | {"PYTHONPATH": path}, stdin=pipe, stdout=pipe, text=True)
 
 
-def peak(process: subprocess.Popen[str]) -> float:
-    """The largest memory (MB) of a process with all that descend from it, until it ends."""
+def peak(process: subprocess.Popen[str], beside: Sequence[int] = ()) -> float:
+    """The largest memory (MB) of a process, of others ``beside`` it, and all that descend from them, until it ends."""
     most = 0.0
     while process.poll() is None:
-        most = max(most, family(process.pid))
+        most = max(most, sum(map(family, (process.pid, *beside))))
         time.sleep(LOOK)
     if process.returncode:
         raise RuntimeError(f"{process.args!r} failed with exit code {process.returncode}")

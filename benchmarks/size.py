@@ -6,17 +6,21 @@ Memory is Pss (see `memory`) above what a process has once torch was used; times
 from __future__ import annotations
 
 import io
+import json
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import numpy as np
-from memory import above, counted
+from memory import above, counted, family, peak
 from PIL import Image
 from rows import Row
+
+from leakline.study.files import read_json
 
 IMAGES = 20_000
 FOLDER = f"A folder of {IMAGES:,} colour images at 224x224 (3 GB decoded), 4 clients, 2 workers"
@@ -24,6 +28,12 @@ CROWD, ROUNDS = 5_000, 100
 CLIENTS = f"{CROWD:,} clients of 8 records, one linear layer, one process"
 UPDATES = "45 million parameters (updates of 180 MB), 4 clients, one step each"
 CELLS = "500 cells of 2 rounds (digits, 10 clients, 5 defences), processor time"
+DEPLOYED = """
+name = "large"
+data = { use = "digits", limit = 60, clients = 3 }
+model = { use = "resnet", width = 128 }
+training = { rounds = 2, batch = 2, max_steps = 1, learning_rate = 0.01 }
+"""
 STUDY = """
 name = "many"
 seeds = 25
@@ -99,6 +109,37 @@ def update_rows() -> list[Row]:
     return made
 
 
+def deployed_rows() -> list[Row]:
+    """The same updates through Flower as it is deployed: a SuperLink and three SuperNodes over TLS on loopback."""
+    from leakline.flower.transport.shares import write_shares
+    from leakline.flower.transport.submit import Asked
+    from leakline.flower.trial import Node, down, up
+
+    text = DEPLOYED
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
+        folder = Path(place)
+        (folder / "large.toml").write_text(text)
+        shares = write_shares(Asked(text).study(), folder / "shares")
+        link = up(folder / "trial", [Node(name, path) for name, path in shares.items()])
+        try:
+            pids = [each["pid"] for each in read_json(folder / "trial" / "trial.json")["processes"].values()]
+            base = sum(map(family, pids))
+            where = ["--superlink", link.address, "--root-certificates", str(link.certificate)]
+            command = [sys.executable, "-m", "leakline", "run", "large.toml", "--on", "flower", *where, "--out", "out"]
+            then = time.monotonic()
+            with subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL) as process:
+                most = peak(process, beside=pids) - base
+            seconds = time.monotonic() - then
+        finally:
+            down(folder / "trial")
+        rounds = [line for file in folder.glob("out/runs/*/rounds.jsonl") for line in file.read_text().splitlines()]
+    if [len(json.loads(line)["cohort"]) for line in rounds] != [3, 3]:
+        raise RuntimeError(f"not every node answered in both rounds: {rounds}")
+    copy = 4 * 45_000_000 / 2**20
+    note = f"{most / copy:.1f} times the model's {copy:.0f} MB, over 8 and more processes; {seconds:.0f} s for 2 rounds"
+    return [Row(UPDATES, "Flower deployed, 3 nodes over TLS: peak above nodes that wait", most, "MB", note=note)]
+
+
 def cell_rows() -> list[Row]:
     """A large grid whose cells are all done: to check, to run and to report."""
     made = []
@@ -124,4 +165,4 @@ def main(repeats: int) -> list[Row]:
     if not counted():
         print("size: left out (no /proc/PID/smaps_rollup here)")
         return []
-    return [*folder_rows(), *client_rows(), *update_rows(), *cell_rows()]
+    return [*folder_rows(), *client_rows(), *update_rows(), *deployed_rows(), *cell_rows()]
