@@ -31,12 +31,12 @@ def started(engine: str, *words: object) -> subprocess.Popen[str]:
     return subprocess.Popen(command, env=os.environ | {"PYTHONPATH": path}, stdin=pipe, stdout=pipe, text=True)
 
 
-def peak(process: subprocess.Popen[str], beside: Sequence[int] = ()) -> float:
+def peak(process: subprocess.Popen[str], beside: Sequence[int] = (), look: float = LOOK) -> float:
     """The largest memory (MB) of a process, of others ``beside`` it, and all that descend from them, until it ends."""
     most = 0.0
     while process.poll() is None:
         most = max(most, sum(map(family, (process.pid, *beside))))
-        time.sleep(LOOK)
+        time.sleep(look)
     if process.returncode:
         raise RuntimeError(f"{process.args!r} failed with exit code {process.returncode}")
     return most

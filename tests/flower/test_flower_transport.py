@@ -7,6 +7,7 @@ import math
 from dataclasses import replace
 from functools import partial
 
+import httpx
 import numpy as np
 import pytest
 import torch
@@ -152,6 +153,51 @@ def test_a_node_that_hangs_past_the_deadline_counts_as_failed():
     assert [[d.client for d in one.dropped] for one in rounds] == [["b"], ["b"]]
     assert "no answer within 0 s" in rounds[0].dropped[0].reason
     assert transport._took == []  # a round that lost somebody says nothing about how long a round takes
+
+
+class Breathless(NodesHere):
+    """A grid whose SuperLink answers every ``every``th call with an error of its own."""
+
+    def __init__(self, nodes, status, every=2):
+        super().__init__(nodes)
+        self.status, self.every, self.calls = status, every, 0
+
+    def _served(self, path):
+        self.calls += 1
+        if self.calls % self.every == 0:
+            request = httpx.Request("POST", f"https://superlink:9093/v1/runtime/{path}")
+            httpx.Response(self.status, request=request).raise_for_status()
+
+    def get_node_ids(self):
+        self._served("get-nodes")
+        return super().get_node_ids()
+
+    def push_messages(self, messages):
+        self._served("push-messages")
+        return super().push_messages(messages)
+
+    def pull_messages(self, message_ids):
+        self._served("pull-messages")
+        return super().pull_messages(message_ids)
+
+
+def test_a_superlink_that_cannot_serve_some_calls_changes_nothing():
+    fed = federation(rounds=3, together="off")
+    grid = Breathless(nodes(fed), 500)
+    there = list(federate(fed, FlowerTransport(grid, poll=0.001)))
+    assert [one.dropped for one in there] == [()] * 3
+    assert torch.equal(there[-1].result.vector, run(fed)[-1].result.vector)
+
+
+@pytest.mark.parametrize(("status", "deadline"), [(500, 0.05), (404, 60.0)])
+def test_a_superlink_that_serves_no_more_ends_the_run_with_its_answer(status, deadline):
+    fed = federation(rounds=3)
+    grid = Breathless(nodes(fed), status, every=10**9)
+    rounds = federate(fed, FlowerTransport(grid, poll=0.001, deadline=deadline))
+    next(rounds)
+    grid.every = 1
+    with pytest.raises(ClientLost, match=rf"the SuperLink answers {status} to /v1/runtime/\w+"):
+        next(rounds)
 
 
 def test_a_round_may_take_twice_the_median_and_a_minute_but_never_longer_than_the_deadline():

@@ -15,6 +15,7 @@ from flwr.app import ArrayRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from leakline.errors import ClientLost, StudyError
+from leakline.flower.transport.steady import steadily
 from leakline.flower.transport.versions import other
 from leakline.flower.transport.wire import answers_of, arrays, head_of, order_head, record
 from leakline.messages import Dropped, Order, Update
@@ -86,7 +87,7 @@ class FlowerTransport:
         until = time.monotonic() + self.wait
         while True:
             waiting = time.monotonic()
-            self._ask([node for node in self.grid.get_node_ids() if node not in self._asked])
+            self._ask([node for node in self._online() if node not in self._asked])
             until += time.monotonic() - waiting  # the wait is for nodes to connect, not for their answers
             missing = [name for name in names if name not in self.nodes]
             if not missing:
@@ -133,11 +134,11 @@ class FlowerTransport:
         for position, order in enumerate(orders):
             pause = FIRST_PAUSE
             while position not in answers and time.monotonic() < until:
-                if not self._pull(pending, orders, answers):
+                if not self._pull(pending, orders, answers, until):
                     time.sleep(pause)
                     pause = min(self.poll, 1.5 * pause)
             if position not in answers:
-                self._pull(pending, orders, answers)
+                self._pull(pending, orders, answers, until)
             yield from answers.pop(position, None) or [
                 Dropped(order.client, f"no answer within {until - started:.0f} s")
             ]
@@ -148,9 +149,12 @@ class FlowerTransport:
         """How long the next round may take."""
         return min(self.deadline, 2 * statistics.median(self._took) + 60) if self._took else self.deadline
 
+    def _online(self) -> list[int]:
+        return steadily(self.grid.get_node_ids, time.monotonic() + min(self.deadline, INTRODUCTION), self.poll)
+
     def _look_again(self, names: Sequence[str]) -> None:
         """Ask nodes that are new, if somebody's node is gone."""
-        online = set(self.grid.get_node_ids())
+        online = set(self._online())
         gone = [name for name in names if self.nodes.get(name) not in online and name not in self.away]
         for name in gone:
             self.nodes.pop(name, None)
@@ -179,7 +183,8 @@ class FlowerTransport:
         pending = {self._push(node, MessageType.QUERY, head, None, until): node for node in nodes}
         pending.pop(None, None)
         while pending and time.monotonic() < until:
-            replies = list(self.grid.pull_messages([sent for sent in pending if sent]))
+            waited_for = [sent for sent in pending if sent]
+            replies = steadily(lambda: self.grid.pull_messages(waited_for), until, self.poll)  # noqa: B023
             for reply in replies:
                 self._meet(pending.pop(reply.metadata.reply_to_message_id), reply)
             if all(name in self.nodes for name in self.names):  # whoever is still silent is not waited for long
@@ -205,7 +210,7 @@ class FlowerTransport:
         self._asked[node] = "" if name else "one plays no client of this study"
         if not name:
             return
-        if name in self.nodes and self.nodes[name] in set(self.grid.get_node_ids()):
+        if name in self.nodes and self.nodes[name] in set(self._online()):
             raise StudyError(
                 f"two nodes say that they are {name}",
                 f"nodes {self.nodes[name]} and {node}",
@@ -218,13 +223,13 @@ class FlowerTransport:
     ) -> str | None:
         ttl = max(1.0, until - time.monotonic())  # an order that nobody fetched in time must not be carried out later
         message = Message(record(head, vectors), node, kind, ttl=ttl, group_id=str(head.get("round", "")))
-        sent = list(self.grid.push_messages([message]))
+        sent = steadily(lambda: self.grid.push_messages([message]), until, self.poll)
         return str(sent[0]) if sent and sent[0] else None
 
     def _pull(
-        self, pending: dict[str, int], orders: Sequence[Order], answers: dict[int, list[Update | Dropped]]
+        self, pending: dict[str, int], orders: Sequence[Order], answers: dict[int, list[Update | Dropped]], until: float
     ) -> bool:
-        replies = list(self.grid.pull_messages(list(pending))) if pending else []
+        replies = steadily(lambda: self.grid.pull_messages(list(pending)), until, self.poll) if pending else []
         for reply in replies:
             position = pending.pop(reply.metadata.reply_to_message_id, None)
             if position is None:
