@@ -378,6 +378,27 @@ def test_turns_about_the_same_images_are_one_trial(tmp_path: Path):
     assert paired(found, [], "rdlv") is None
 
 
+def test_shares_of_images_have_intervals_within_0_and_1(tmp_path: Path):
+    maker = Maker(tmp_path / "single")
+    single = [Got(f"client-{i}", 0.5, 0.4, 0.2, iip=(1.0, float(i < 3), 0.9)) for i in range(6)]
+    maker.add("one-image", "none", got={"grad+bn": single})
+    found = turns(maker.done())
+    some, every = measured(found, "iip-exact"), measured(found, "iip")
+    assert some is not None
+    assert every is not None
+    # Clopper and Pearson: of 3 of 6 by tables, of 6 of 6 the sixth root of 0.025.
+    assert (some.value, some.low, some.high) == (0.5, pytest.approx(0.1181, abs=1e-4), pytest.approx(0.8819, abs=1e-4))
+    assert (every.low, every.high) == (pytest.approx(0.025 ** (1 / 6)), 1.0)
+    maker = Maker(tmp_path / "several")
+    several = [
+        Got(f"client-{i}", 0.5, 0.4, 0.2, n=4, iip=(1.0, share, 0.9)) for i, share in enumerate((0.25, 1.0, 1.0))
+    ]
+    maker.add("images", "none", got={"grad+bn": several})
+    clustered = measured(turns(maker.done()), "iip-exact")
+    assert clustered is not None
+    assert 0 < clustered.low < clustered.value == 0.75 < clustered.high < 1
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_every_table_in_every_form(results: Results, tmp_path: Path, name: str):
     table = PAPER.tables[name](results)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from leakline.leakage import clopper_pearson, over_units
 from leakline.leakage.interval import mean_interval
 from leakline.papers.gradient_inversion.turns import Case, Turn
 from leakline.readings import Reading
@@ -16,6 +17,8 @@ from leakline.results.settings import groups_of
 from leakline.text import number
 
 ONE_IMAGE = "one image: no interval"
+SHARES = ("iip", "iip-exact")
+"""Measures that are shares of images."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,9 @@ class Measured:
 
 
 def measured(found: Sequence[Turn], measure: str) -> Measured | None:
-    """The mean of a measure over images, every image the same weight, with Student's interval over sets of images.
+    """The mean of a measure over images, every image the same weight, with an interval over sets of images.
+
+    Student's; of a share, exact where each set is one image, else a jackknife over sets that stays within 0 and 1.
 
     A set counts once, with all its turns (rounds, seeds), since those are about the same images.
     Where there is one set only, the interval is the stored one (over the set's images); of several turns the mean of
@@ -49,7 +54,8 @@ def measured(found: Sequence[Turn], measure: str) -> Measured | None:
     sets = groups_of(kept, lambda turn: turn.cluster)
     values = np.array([np.mean([turn.value(measure) for turn in own]) for own in sets.values()])
     sizes = np.array([max(turn.count for turn in own) for own in sets.values()], dtype=np.float64)
-    low, high = _student(values, sizes) if len(sets) > 1 else _ends([turn.readings[measure] for turn in kept])
+    over = _share if measure in SHARES else _student
+    low, high = over(values, sizes) if len(sets) > 1 else _ends([turn.readings[measure] for turn in kept])
     chances = [(turn.readings[measure].chance, turn.count) for turn in kept]
     known = [(chance, size) for chance, size in chances if chance is not None and math.isfinite(chance)]
     chance = sum(c * n for c, n in known) / sum(n for _, n in known) if known else None
@@ -121,6 +127,14 @@ def majority(found: Sequence[Case]) -> float | None:
 def _student(values: np.ndarray, sizes: np.ndarray) -> tuple[float, float]:
     mean = mean_interval(values, sizes)
     return mean.low, mean.high
+
+
+def _share(values: np.ndarray, sizes: np.ndarray) -> tuple[float, float]:
+    if (sizes == 1).all() and np.isin(values, (0.0, 1.0)).all():
+        found = clopper_pearson(int(values.sum()), len(values))
+    else:
+        found = over_units(lambda rows: float(np.average(values[rows], weights=sizes[rows])), np.arange(len(values)))
+    return found.low, found.high
 
 
 def _ends(readings: Sequence[Reading]) -> tuple[float | None, float | None]:
