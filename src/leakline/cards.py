@@ -13,7 +13,7 @@ from leakline.leakage.brief import brief
 from leakline.measures import VERDICT, Measure, measure_of, read_measures
 from leakline.privacy import Claim, Guarantee, NoClaim, Unit, account, allowed, group, replace_one
 from leakline.readings import Fact, Reading, too_little, work_of
-from leakline.utility.baseline import beside, no_better
+from leakline.utility.baseline import beside, remark
 
 ASSUMED_SUM = "secure aggregation: the server sees only the sum of a round's updates; no protocol was run or checked"
 OBSERVERS = {
@@ -153,7 +153,7 @@ class Card:
         lines += [("audit", r.note) for r in self.leaks if r.measure == VERDICT and r.value < 1]
         lines += [("attack", text) for text in self._attacks()]
         lines += [("utility", text) for text in _useful(self.utility)]
-        lines += [("mind", f"the model is {text}")] if (text := no_better(self.utility)) else []
+        lines += [("mind", f"the model is {text}")] if (text := remark(self.utility)) else []
         lines += [("dropped", text) for text in self.dropped]
         lines += [("mind", text) for text in self.longer]
         return lines
