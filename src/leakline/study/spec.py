@@ -27,6 +27,14 @@ from leakline.study.sharing import task_of
 MOST_TEXT = 2**20
 
 
+class Mistaken(StudyError):
+    """All mistakes of a study file; ``rest`` is what it says without them, for a check that looks further, or None."""
+
+    def __init__(self, text: str, rest: Study | None = None) -> None:
+        super().__init__(text)
+        self.rest = rest
+
+
 def built_in() -> dict[str, Path]:
     """The studies that come with leakline, by name: general ones, and those of the papers."""
     here = Path(__file__).parent
@@ -138,7 +146,9 @@ def parse(
             'for example "my-study"',
         )
     if mistakes.found:
-        raise StudyError(mistakes.text())
+        met = isinstance(attacks, dict) or attacks.seats
+        rest = Study("study", tuple(cells), attacks if met else {}) if cells else None
+        raise Mistaken(mistakes.text(), rest)
     if mistakes.consent.refused:
         raise Untrusted(mistakes.consent.refused, file)
     return Study(
