@@ -14,7 +14,7 @@ from leakline.report.page.build import build_report
 from leakline.report.page.cardviews import card_views
 from leakline.report.page.cost import lost_text, utility_text
 from leakline.report.page.summary import summary
-from leakline.report.page.words import Glance, glances, shared_warnings, who_is_protected
+from leakline.report.page.words import Glance, glances, in_short, shared_warnings, who_is_protected
 from leakline.results import read
 
 
@@ -79,6 +79,8 @@ def test_the_first_screen_and_choose_judge_a_model_by_what_it_answers(made, figu
     assert (f"The model is {better}." in told) == ("better" in says)
     ranked = choose(results, [read_limit("accuracy >= 0.1")])
     useless = "better" in says and "but by" not in says
+    # the bold sentence, which alone would praise a promise that left nothing to use
+    assert in_short(results).endswith("under global-dp the model is no better than a constant answer.") == useless
     assert [c.kept for c in ranked] == [not useless] * 2
     assert bool(hits([read_limit("accuracy < 0.1")], places_of(results))) == ("better" in says)
 
