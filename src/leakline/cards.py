@@ -13,7 +13,7 @@ from leakline.leakage.brief import brief
 from leakline.measures import VERDICT, Measure, measure_of, read_measures
 from leakline.privacy import Claim, Guarantee, NoClaim, Unit, account, allowed, group, replace_one
 from leakline.readings import Fact, Reading, too_little, work_of
-from leakline.utility.baseline import beside, no_better
+from leakline.utility.baseline import beside, remark
 
 ASSUMED_SUM = "secure aggregation: the server sees only the sum of a round's updates; no protocol was run or checked"
 OBSERVERS = {
@@ -153,7 +153,7 @@ class Card:
         lines += [("audit", r.note) for r in self.leaks if r.measure == VERDICT and r.value < 1]
         lines += [("attack", text) for text in self._attacks()]
         lines += [("utility", text) for text in _useful(self.utility)]
-        lines += [("mind", f"the model is {text}")] if (text := no_better(self.utility)) else []
+        lines += [("mind", f"the model is {text}")] if (text := remark(self.utility)) else []
         lines += [("dropped", text) for text in self.dropped]
         lines += [("mind", text) for text in self.longer]
         return lines
@@ -166,9 +166,8 @@ class Card:
     def _attacks(self) -> list[str]:
         lines = []
         for attack in brief([r for r in self.leaks if r.measure != VERDICT], lambda r: r.value, self.measure):
-            lines += [_leak(r) for r in attack.shown]
-            lines += [f"{attack.by}: {attack.rest}"] if attack.rest else []
-            lines += [f"{attack.by}: {effort}"] if (effort := worked(attack.shown[0].about)) else []
+            told = [_leak(r) for r in attack.shown] + ([f"{attack.by}: {attack.rest}"] if attack.rest else [])
+            lines += with_effort(told, attack.by, attack.shown[0].about)
         return lines
 
     def _repr_html_(self) -> str:
@@ -295,10 +294,14 @@ def _useful(readings: Sequence[Reading]) -> list[str]:
     return [_shown(r) + (f" ({text})" if text else "") for r, text in zip(readings, texts, strict=True)]
 
 
-def worked(about: Mapping[str, Fact]) -> str:
-    """How much work an attack was given beside what it needs, and what its failure is then worth; "" if not said."""
-    short = too_little(about)
-    return f"{short}: if it failed, that says nothing" if short else work_of(about)
+def with_effort(told: Sequence[str], by: str, about: Mapping[str, Fact]) -> list[str]:
+    """An attack's lines with how much work it was given beside what it needs, if that is known.
+
+    That it was too little is read before the figures, and so stays on a short card.
+    """
+    if short := too_little(about):
+        return [f"{by}: {short}: if it failed, that says nothing", *told]
+    return [*told, f"{by}: {work}"] if (work := work_of(about)) else list(told)
 
 
 def _leak(r: Reading) -> str:

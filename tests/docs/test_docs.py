@@ -163,7 +163,7 @@ def not_printed(shown: list[str], printed: str) -> str:
 
 def skeleton(line: str) -> str:
     """A line without what differs from run to run: numbers, and how wide columns came out for them."""
-    line = re.sub(r"-?\d[\d,]*(\.\d+)?(e[+-]?\d+)?", "#", line)
+    line = re.sub(r"-?\d[\d,]*(\.\d+)?(e[+-]?\d+)?", "#", line).replace("# cores", "# core")
     return re.sub(r"[\s─━]+", " ", line).strip()
 
 

@@ -234,6 +234,7 @@ def blind(value, low, high, baseline=0.734, name="accuracy", better="higher"):
         ([blind(0.87, 0.80, 0.93)], ""),
         ([blind(0.734, 0.667, 0.794), blind(0.5, 0.46, 0.54, 0.5, "balanced_accuracy")], "no better than"),
         ([blind(0.734, 0.667, 0.794), blind(0.68, 0.60, 0.75, 0.5, "balanced_accuracy")], ""),
+        ([blind(0.381, 0.25, 0.52, 0.619), blind(0.93, 0.85, 0.99, 0.5, "auc_binary")], "no better than"),
         ([blind(0.734, None, None)], "no better than"),
         ([blind(0.74, None, None)], ""),
         ([blind(0.3, 0.2, 0.4, 0.7, "loss", "lower")], ""),  # a loss alone is nobody's headline
@@ -254,8 +255,16 @@ def test_a_floor_that_a_constant_answer_passes_is_a_hit():
         "(fails if accuracy < 0.7)"
     )
     assert hits([read_limit("accuracy > 0.9")], places) == []  # a ceiling asks for nothing
-    assert hits([read_limit("accuracy < 0.7")], [("p", "d", {"accuracy": blind(0.8, 0.7, 0.9)})]) == []
+    assert hits([read_limit("accuracy < 0.7")], [("p", "d", {"accuracy": blind(0.8, 0.75, 0.9)})]) == []
     assert hits([read_limit("loss > 1")], [("p", "d", {"loss": blind(0.9, 0.8, 1.0, 0.8, "loss", "lower")})])
+
+
+def test_a_floor_is_a_hit_where_the_page_says_not_measurably_better():
+    unsure, finds = blind(0.8, 0.7, 0.9), blind(0.7, 0.6, 0.8, 0.5, "balanced_accuracy")
+    (hit,) = hits([read_limit("accuracy < 0.7")], [("p", "d", {"accuracy": unsure})])
+    assert "0.800 [0.700, 0.900], not measurably better than always answering sick (0.734)" in str(hit)
+    both = {f.name: f for f in (unsure, finds)}
+    assert hits([read_limit("accuracy < 0.7"), read_limit("balanced_accuracy < 0.6")], [("p", "d", both)]) == []
 
 
 def test_how_far_above_its_baseline_a_figure_is_can_be_asked_for(results):

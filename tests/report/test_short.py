@@ -5,7 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leakline.cards import Card
 from leakline.measures import MEASURES
+from leakline.readings import Reading
 from leakline.report.page.build import render_page
 from leakline.report.page.glossary import RULES, glossary, meaning
 from leakline.report.page.short import MOST_LINES, height, short
@@ -36,6 +38,15 @@ def test_what_must_be_read_stays():
     shown, rest = short([*must, *small])
     assert not set(must) - set(shown)
     assert {label for label, _ in rest} == {"assumes", "not covered", "attack"}
+
+
+def test_an_attack_without_time_says_so_before_its_figures():
+    """So a short card keeps it: figures alone would look like safety."""
+    for effort, first in ((9.0, True), (3000.0, False)):
+        about = {"effort": effort, "needs": 3000.0, "work": "iterations"}
+        leaks = tuple(Reading(m, 0.6, by="inversion", about=about) for m in ("ssim", "rdlv", "iip", "psnr"))
+        said = [text for label, text in Card("t", (), leaks=leaks).rows() if label == "attack"]
+        assert [("known to need" in text) for text in said].index(True) == (0 if first else len(said) - 1)
 
 
 def test_every_word_of_the_report_is_explained_in_it(made):

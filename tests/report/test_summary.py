@@ -7,12 +7,14 @@ from dataclasses import replace
 
 import pytest
 
+from leakline.decide.choose import choose
+from leakline.decide.limits import hits, places_of, read_limit
 from leakline.readings import Reading
 from leakline.report.page.build import build_report
 from leakline.report.page.cardviews import card_views
 from leakline.report.page.cost import lost_text, utility_text
 from leakline.report.page.summary import summary
-from leakline.report.page.words import Glance, glances, shared_warnings, who_is_protected
+from leakline.report.page.words import Glance, glances, in_short, shared_warnings, who_is_protected
 from leakline.results import read
 
 
@@ -44,6 +46,43 @@ def test_points_lost_are_said_of_a_model_that_is_worth_something(made):
     values = results.frame.query("measure == 'accuracy' and round == 1").groupby("defence")["value"].mean()
     lost = 100 * (values["none"] - values["global-dp"])
     assert line.utility.more == f"{abs(lost):.1f} points {'lost' if lost > 0 else 'gained'}"
+
+
+def with_utility(results, *figures):
+    """The same cells, with these figures (measure, value, low, high, constant answer's) as what their models can do."""
+    said = {"blind": "always answering ill"}
+    last = [Reading(m, v, low, high, 42, round=1, chance=c, about=said) for m, v, low, high, c in figures]
+    return replace(results, cells=tuple(replace(cell, readings=tuple(last)) for cell in results.cells))
+
+
+RANKS = ("auc_binary", 0.93, 0.85, 0.99, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("figures", "says"),
+    [
+        ([("accuracy", 0.381, 0.25, 0.53, 0.619), ("balanced_accuracy", 0.5, 0.5, 0.5, 0.5), RANKS],
+         "no better than always answering ill; another threshold on its scores may do better (AUC 0.93)"),
+        ([("accuracy", 0.65, 0.5, 0.78, 0.619)], "not measurably better than always answering ill"),
+        ([("accuracy", 0.85, 0.8, 0.9, 0.95), ("balanced_accuracy", 0.85, 0.75, 0.9, 0.5)],
+         "no better than always answering ill by accuracy, but by balanced accuracy; 0.0 points lost"),
+        ([("accuracy", 0.9, 0.8, 0.96, 0.619), RANKS], "0.0 points lost"),
+    ],
+)  # fmt: skip
+def test_the_first_screen_and_choose_judge_a_model_by_what_it_answers(made, figures, says):
+    """Right for 16 of 42, as who always names the rarer class is: a good AUC once kept that off the page."""
+    results = with_utility(read(made), *figures)
+    line = {line.defence: line for line in summary(results).lines}["global-dp"]
+    assert line.utility.more == says
+    better, _, _ = says.partition("; 0.0")
+    told = next(g for g in glances(results) if g.defence == "global-dp").cost
+    assert (f"The model is {better}." in told) == ("better" in says)
+    ranked = choose(results, [read_limit("accuracy >= 0.1")])
+    useless = "better" in says and "but by" not in says
+    # the bold sentence, which alone would praise a promise that left nothing to use
+    assert in_short(results).endswith("under global-dp the model is no better than a constant answer.") == useless
+    assert [c.kept for c in ranked] == [not useless] * 2
+    assert bool(hits([read_limit("accuracy < 0.1")], places_of(results))) == ("better" in says)
 
 
 def test_the_page_shows_the_table_once_with_a_row_for_each_defence(made, tmp_path, read_page):

@@ -108,6 +108,19 @@ def test_what_was_there_teaches_nothing_and_what_ends_early_does():
     assert pace.seconds_left[1] == pytest.approx(20 * 2 + 100 * 0.05)
 
 
+def test_where_places_disagree_the_least_is_by_the_one_that_took_least():
+    """One place took a tenth of what was believed, one eight times that: elsewhere it may be as little again."""
+    prices = Prices()
+    for where, took in (("quick", 0.1), ("slow", 8.0)):
+        kind = Kind("search", where, "a")
+        prices.tried[kind] = 1.0
+        prices.add(kind, USUAL * took * 100, 100)
+    new = Kind("search", "new", "a")
+    prices.tried[new] = 1.0
+    low, high = SURE["search elsewhere"]
+    assert prices.range(new) == pytest.approx((low * USUAL * 0.1, USUAL * 4.05, high * USUAL * 4.05))
+
+
 def test_a_search_that_was_not_needed_teaches_nothing_of_searches():
     clock = Clock()
     pace = Pace(lambda standing: None, clock)

@@ -298,6 +298,9 @@ def test_sweeps_add_axes_and_their_values_are_labels():
     by_place = parse(GOOD, sets=["defences.dp.0.noise_multiplier=3", "seeds=1"])
     assert by_place.cells[1].federation().defences[0].noise_multiplier == 3
     assert parse(GOOD, sets=["model.hidden=[4],[5,6]", "seeds=1"]).cells[-1].federation().model.hidden == (5, 6)
+    short = changed('[model]\nuse = "mlp"\nhidden = [8]\n', "")  # model = "mlp" is short for a table
+    named = parse('model = "mlp"\n' + short, sets=["model.hidden=[5,6]", "seeds=1"])
+    assert named.cells[0].federation().model.hidden == (5, 6)
     assert parse(GOOD, sets=["noise=secret"]).cells[0].federation().noise == "secret"
 
 
@@ -319,6 +322,12 @@ def test_sweeps_add_axes_and_their_values_are_labels():
 )
 def test_sweeps_of_what_is_not_there_are_refused(item):
     with pytest.raises(StudyError):
+        parse(GOOD, sets=[item])
+
+
+@pytest.mark.parametrize(("item", "says"), [("nonsense.key=3", "no such key"), ("trainig.rounds=3", "'training'")])
+def test_a_sweep_of_an_unknown_table_names_the_nearest(item, says):
+    with pytest.raises(StudyError, match=says):
         parse(GOOD, sets=[item])
 
 

@@ -24,7 +24,7 @@ from leakline.study.judges import baseline_of
 from leakline.study.store import Store
 from leakline.study.train import train_run
 from leakline.utility import MENU, objective
-from leakline.utility.baseline import no_better, quoted
+from leakline.utility.baseline import no_better, quoted, remark
 
 torch.set_num_threads(1)
 
@@ -106,9 +106,28 @@ def test_a_card_says_that_a_model_is_worth_nothing():
     assert ("utility", "balanced_accuracy 0.500 [0.46, 1] (that answer: 0.5)") in rows
     assert ("mind", "the model is no better than always yes") in rows
     ranks = (*constant, reading("auc_binary", 0.8, 0.7))  # its threshold is wrong, but its scores are not
-    assert no_better(ranks) == ""
+    assert no_better(ranks) == "no better than always yes; another threshold on its scores may do better (AUC 0.8)"
     assert no_better((reading("auc_micro", 0.9), *constant)) != ""  # no interval: it proves nothing beside those
+    assert no_better([reading("auc_binary", 0.8, 0.7)]) == ""  # where nothing else was measured
     assert no_better(()) == no_better([Reading("accuracy", math.nan)]) == ""
+
+
+def test_a_model_that_answers_the_rarer_class_is_worth_nothing_however_it_ranks():
+    """Right for 16 of 42 where the constant answer is right for 26: its AUC must not excuse what it answers."""
+    rarer = [reading("accuracy", 0.381, 0.25, 26 / 42), reading("balanced_accuracy", 0.5, 0.5)]
+    ranks = reading("auc_binary", 0.93, 0.85)
+    assert no_better([*rarer, ranks]).startswith("no better than always yes")
+    assert remark([*rarer, ranks]) == no_better([*rarer, ranks])
+    assert no_better([reading("accuracy", 0.65, 0.5, 26 / 42), ranks]).startswith("not measurably better than always")
+
+
+def test_where_accuracy_alone_is_no_better_that_is_said_of_accuracy():
+    """A rare illness: who finds it gives up accuracy for balanced accuracy, and is not worth nothing."""
+    rare = [reading("accuracy", 0.85, 0.8, 0.95), reading("balanced_accuracy", 0.85, 0.75)]
+    assert no_better(rare) == ""
+    assert remark(rare) == "no better than always yes by accuracy, but by balanced accuracy"
+    assert ("mind", f"the model is {remark(rare)}") in Card("t", (), utility=tuple(rare)).rows()
+    assert remark([reading("accuracy", 0.97, 0.96, 0.95), *rare[1:]]) == ""
 
 
 def skewed(**settings):

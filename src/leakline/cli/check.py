@@ -19,9 +19,14 @@ def check(
     as_json: JsonOption = False,
 ) -> None:
     """Validate a study without training: partition, model, every formal card, time, memory and disk."""
-    from leakline.study.check import check_study
+    from leakline.study.check import check_study, look_further
+    from leakline.study.spec import Mistaken
 
-    checked = check_study(load_study(study, preset, sets, trust).only(only))
+    try:
+        loaded = load_study(study, preset, sets, trust)
+    except Mistaken as error:
+        raise look_further(error) from error
+    checked = check_study(loaded.only(only))
     if as_json:
         out.print_json(json.dumps(checked.as_dict()))
     else:

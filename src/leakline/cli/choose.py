@@ -130,6 +130,8 @@ def _advise(ranked: Sequence[Candidate], limits: Sequence[str], missing: int) ->
         out.print(clean(f"  {candidate.where}: {', '.join(_figures(candidate))}; formal epsilon: {epsilon}"))
         for text in candidate.missing:
             out.print(clean(f"    {text}"))
+        if candidate.remark:
+            out.print(clean(f"    mind: the model is {candidate.remark}"))
         for name in candidate.bare:
             out.print(clean(f"    {name} has no interval (one seed): its value alone was judged"))
     if rest and (kept or 0 < len(far) < len(rest)):

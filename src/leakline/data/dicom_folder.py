@@ -13,11 +13,12 @@ import torch
 from leakline.data.base import Dataset
 from leakline.data.dicom import Scan, is_dicom, read_scan, several
 from leakline.data.files import below, instead, needs_package, text
-from leakline.data.folders import check_limits, classes_of, describe_files, refuse
+from leakline.data.folders import check_limits, describe_files, in_classes, refused
 from leakline.data.guard import folder_of, reading
 from leakline.data.images import channels_first
 from leakline.data.people import gather
 from leakline.data.pseudonyms import pseudonyms
+from leakline.data.refused import unless
 from leakline.data.split import limited
 from leakline.errors import DataError
 from leakline.names import printable
@@ -73,16 +74,19 @@ class DicomFolder:
         lines = [f"{len(failed)} of {len(files)} files cannot be read: {_listed(failed)}"] if failed else []
         records = {file: scan.record for file, scan in scans.items()}
         records, more, odd = describe_files(root, records, self.labels, self.pattern, failed)
-        refuse([*lines, *more], len(failed) + odd, self.max_bad_files, root, bool(records))
+        wrong = refused([*lines, *more], len(failed) + odd, self.max_bad_files, root, bool(records))
         pseudonym = pseudonyms(self.key)
-        classes = classes_of(records.values(), printable(root))
+        records, classes, strange = in_classes(records, printable(root))
         pictures = [(frame, record) for file, record in records.items() for frame in scans[file].frames]
         kept = [replace(record, patient=pseudonym(record.patient)) for _, record in pictures]
         x = torch.from_numpy(channels_first(np.stack([frame for frame, _ in pictures])))
         y = torch.tensor([classes.index(record.label) for record in kept])
         remarks = [*lines, *more, *several([scans[file] for file in records], self.size)]
-        dataset = gather("dicom-folder", x, y, kept, [text(c) for c in classes], printable(root), remarks=remarks)
-        return limited(dataset, self.limit)
+        names = [text(c) for c in classes]
+        return unless(
+            [*wrong, *strange],
+            lambda: limited(gather("dicom-folder", x, y, kept, names, printable(root), remarks=remarks), self.limit),
+        )
 
     def _read(self, root: Path, files: list[Path]) -> tuple[dict[str, Scan], dict[str, str]]:
         """Scans by file, and why each of the others cannot be read."""

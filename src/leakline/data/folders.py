@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
@@ -16,6 +16,7 @@ from leakline.data.files import below, entries, instead, text
 from leakline.data.guard import child, folder_of, reading
 from leakline.data.images import SUFFIXES
 from leakline.data.people import Record, gather, patient_codes
+from leakline.data.refused import unless
 from leakline.data.sheet import by_pattern, pattern_of, read_sheet
 from leakline.data.split import subset
 from leakline.errors import DataError
@@ -81,18 +82,18 @@ class ImageFolder:
         bad = 0
         if told:
             records, lines, bad = describe_files(root, records, self.labels, self.pattern)
-        files, classes = list(records), classes_of(records.values(), printable(root))
-        files = self._limited(files, records, classes)
+        records, classes, wrong = in_classes(records, printable(root))
+        files = self._limited(list(records), records, classes)
         x, good, failed = decoded([root / file for file in files], self.grey, self.size, repr(self), self.cache)
         if failed:
             some = "; ".join(f"{printable(files[i])} ({printable(why, 80)})" for i, why in failed[:5])
             more = "; ..." if len(failed) > 5 else ""
             lines.append(f"{len(failed)} of {len(files)} image files cannot be read: {some}{more}")
-        refuse(lines, bad + len(failed), self.max_bad_files, root, bool(good))
+        wrong = [*refused(lines, bad + len(failed), self.max_bad_files, root, bool(good)), *wrong]
         kept = [records[files[i]] for i in good]
         y = torch.tensor([classes.index(r.label) for r in kept])
         named = tuple(text(c) for c in classes)
-        return gather("image-folder", x, y, kept, named, printable(root), remarks=lines)
+        return unless(wrong, lambda: gather("image-folder", x, y, kept, named, printable(root), remarks=lines))
 
     def _limited(self, files: list[str], records: Mapping[str, Record], classes: Sequence[str]) -> list[str]:
         """At most about ``limit`` training images, whole patients; the test part stays whole."""
@@ -153,25 +154,24 @@ def check_limits(
         raise ValueError(f"window is [centre, width], with a width above 0: {window}")
 
 
-def refuse(lines: Sequence[str], bad: int, allowed: int, root: Path, any_left: bool) -> None:
-    """End with everything that is wrong with a folder's files at once, if that is more than is allowed."""
-    if bad > allowed or not any_left:
-        raise DataError(
-            "; ".join(lines) or "no file is left", printable(root),
-            f"mend or remove them, or set max_bad_files = {bad}",
-        )  # fmt: skip
+def refused(lines: Sequence[str], bad: int, allowed: int, root: Path, any_left: bool) -> list[DataError]:
+    """All that is wrong with a folder's files as one error, if that is more than is allowed; raised if none is left."""
+    if bad <= allowed and any_left:
+        return []
+    fix = f"mend or remove them, or set max_bad_files = {bad}"
+    error = DataError("; ".join(lines) or "no file is left", printable(root), fix)
+    if not any_left:
+        raise error
+    return [error]
 
 
-def classes_of(records: Iterable[Record], where: str) -> tuple[str, ...]:
-    """The classes of the training part, in natural order; one that only the test part has is refused."""
-    every = list(records)
-    classes = tuple(sorted({r.label for r in every if not r.tested}, key=natural))
-    strange = {r.label for r in every} - set(classes)
-    if strange:
-        raise DataError(
-            f"only the test part has the class {printable(', '.join(sorted(strange)))}", where, "name the classes alike"
-        )
-    return classes
+def in_classes(records: Mapping[str, Record], where: str) -> tuple[dict[str, Record], tuple[str, ...], list[DataError]]:
+    """Records of the training part's classes, these in natural order, and what is wrong: classes only tests have."""
+    classes = tuple(sorted({r.label for r in records.values() if not r.tested}, key=natural))
+    strange = sorted({r.label for r in records.values()} - set(classes))
+    what = f"only the test part has the class {printable(', '.join(strange))}"
+    wrong = [DataError(what, where, "name the classes alike")] if strange else []
+    return {file: r for file, r in records.items() if r.label in classes}, classes, wrong
 
 
 def in_class_folders(root: Path, sites: bool = False) -> dict[str, Record]:

@@ -128,10 +128,11 @@ def header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype]:
 
 
 def lengths_agree(path: Path, arrays: Mapping[str, np.ndarray], *names: str) -> int:
-    """The common length of these arrays; a file where they differ is corrupt."""
+    """The common length of these arrays; a file where they differ is refused."""
     sizes = {name: len(arrays[name]) if arrays[name].ndim else -1 for name in names if name in arrays}
     if len(set(sizes.values())) != 1 or min(sizes.values()) < 0:
-        raise DataError(f"arrays differ in length: {sizes}", printable(path), "get a good copy of the file")
+        each = ", ".join(f"{name} has {size if size >= 0 else 'no length'}" for name, size in sizes.items())
+        raise DataError(f"arrays differ in length: {each}", printable(path), "save one entry for each record in all")
     return next(iter(sizes.values()))
 
 

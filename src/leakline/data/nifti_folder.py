@@ -15,9 +15,10 @@ from torch.nn import functional
 
 from leakline.data.base import Dataset, Kind
 from leakline.data.files import below, ending, instead, needs_package, text
-from leakline.data.folders import check_limits, classes_of, describe_files, refuse
+from leakline.data.folders import check_limits, describe_files, in_classes, refused
 from leakline.data.guard import folder_of, reading
 from leakline.data.people import Record, gather
+from leakline.data.refused import unless
 from leakline.data.split import limited
 from leakline.errors import DataError
 from leakline.names import printable
@@ -84,14 +85,14 @@ class NiftiFolder:
         if failed:
             some = "; ".join(f"{printable(file)} ({printable(why, 80)})" for file, why in list(failed.items())[:5])
             lines.append(f"{len(failed)} of {len(files)} volumes cannot be read: {some}{'; ...' * (len(failed) > 5)}")
-        refuse(lines, odd + len(failed), self.max_bad_files, root, bool(pictures))
+        wrong = refused(lines, odd + len(failed), self.max_bad_files, root, bool(pictures))
         if len(sizes) > 1:
             some = ", ".join(f"{size} ({n})" for size, n in sizes.most_common(4))
             lines.append(f"volumes of {len(sizes)} sizes, all brought to {self.size}: {some}")
         if len(turned) > 1:
             some = ", ".join(f"{axes} ({n})" for axes, n in turned.most_common(4))
             lines.append(f"volumes of {len(turned)} orientations, all turned to RAS: {some}")
-        return self._dataset(root, records, pictures, lines)
+        return unless(wrong, lambda: self._dataset(root, records, pictures, lines))
 
     def _dataset(
         self,
@@ -100,19 +101,20 @@ class NiftiFolder:
         pictures: Mapping[str, tuple[Tensor, Tensor | None]],
         lines: list[str],
     ) -> Dataset:
+        wrong: list[DataError] = []
+        classes: tuple[str, ...] = ("background", "marked")
+        if not self.masks:
+            records, classes, wrong = in_classes({file: records[file] for file in pictures}, printable(root))
+            pictures = {file: pictures[file] for file in records}
         kept = [records[file] for file, (x, _) in pictures.items() for _ in range(len(x))]
         x = torch.cat([x for x, _ in pictures.values()])
         kind: Kind = "segmentation" if self.masks else "classification"
-        classes: tuple[str, ...] = ("background", "marked")
         marked = [mask for _, mask in pictures.values() if mask is not None]
-        if marked:
-            y = torch.cat(marked)
-        else:
-            names = classes_of(kept, printable(root))
-            y = torch.tensor([names.index(r.label) for r in kept])
-            classes = tuple(text(name) for name in names)
-        dataset = gather("nifti-folder", x, y, kept, classes, printable(root), kind, lines)
-        return limited(dataset, self.limit)
+        y = torch.cat(marked) if marked else torch.tensor([classes.index(r.label) for r in kept])
+        names = [text(name) for name in classes]
+        return unless(
+            wrong, lambda: limited(gather("nifti-folder", x, y, kept, names, printable(root), kind, lines), self.limit)
+        )
 
     def _read(
         self, records: Mapping[str, Record], files: Mapping[str, Path]

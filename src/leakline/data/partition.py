@@ -122,7 +122,7 @@ def check(dataset: Dataset) -> None:
         raise DataError(
             f"no training example has the class {printable(', '.join(nobody))}",
             dataset.name,
-            "leave the class out, or raise the limit",
+            "number classes 0, 1, ... without a gap, leave out those that nobody has, or raise limit",
         )
 
 

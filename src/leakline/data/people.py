@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from leakline.data.base import Data, Dataset, Kind, Trait
+from leakline.data.refused import unless
 from leakline.errors import DataError
 from leakline.names import printable
 
@@ -66,10 +67,14 @@ def gather(
 ) -> Dataset:
     """The data set of these examples: its parts by ``split``, its groups by patient, its columns by what is known.
 
-    A patient in both parts is refused. A record without a patient is a group of its own, and a site that is not
-    known is "unknown"; both are remarked on with their counts.
+    A patient in both parts is refused (the rest of `Refused` has them in the training part). A record without a
+    patient is a group of its own, and a site that is not known is "unknown"; both are remarked on with their counts.
     """
-    check_splits(records, where)
+    if wrong := split_mistakes(records, where):
+        mended = [r if r.split.lower() in (*TRAINED, *HELD) else replace(r, split="") for r in records]
+        both = _on_both_sides(mended)
+        mended = [replace(r, split="") if r.patient in both else r for r in mended]
+        return unless(wrong, lambda: gather(name, x, y, mended, classes, where, kind, remarks))
     codes = patient_codes(records)
     held = np.array([r.tested for r in records], dtype=bool)
     train, test = np.flatnonzero(~held), np.flatnonzero(held)
@@ -86,22 +91,33 @@ def gather(
     )  # fmt: skip
 
 
-def check_splits(records: Sequence[Record], where: str) -> None:
-    """Refuse words that name no part, and patients who are in both parts."""
+def split_mistakes(records: Sequence[Record], where: str) -> list[DataError]:
+    """Words that name no part, and patients who are in both parts."""
+    found = []
     strange = Counter(r.split for r in records if r.split.lower() not in (*TRAINED, *HELD))
     if strange:
-        raise DataError(
-            f"{strange.total()} records have a split that is none: {printable(', '.join(list(strange)[:3]))}",
-            where, "write train, validation or test",
+        named = printable(", ".join(list(strange)[:3]))
+        found.append(
+            DataError(f"{strange.total()} records have a split that is none: {named}", where,
+                      "write train, validation or test")
         )  # fmt: skip
+    known = [r for r in records if r.split not in strange]
+    if both := _on_both_sides(known):
+        count, patients = sum(r.patient in both for r in known), len({r.patient for r in known if r.patient})
+        found.append(
+            DataError(
+                f"{len(both)} of {patients} patients are in two splits, with {count} records: "
+                f"{printable(', '.join(sorted(both)[:3]))}",
+                where, "put all records of a patient into one split",
+            )
+        )  # fmt: skip
+    return found
+
+
+def _on_both_sides(records: Sequence[Record]) -> set[str]:
+    """Patients with records in the training part and in the test part."""
     sides = [{r.patient for r in records if r.patient and r.tested == tested} for tested in (False, True)]
-    if both := sides[0] & sides[1]:
-        count = sum(r.patient in both for r in records)
-        raise DataError(
-            f"{len(both)} of {len(sides[0] | sides[1])} patients are in two splits, with {count} records: "
-            f"{printable(', '.join(sorted(both)[:3]))}",
-            where, "put all records of a patient into one split",
-        )  # fmt: skip
+    return sides[0] & sides[1]
 
 
 def patient_codes(records: Sequence[Record]) -> np.ndarray | None:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from leakline.decide.limits import Figure, Limit, check_names, no_better_than, pick, places_of
+from leakline.decide.limits import Figure, Limit, check_names, no_better_than, pick, places_of, remark_on
 from leakline.results import Results
 from leakline.text import number
 
@@ -65,6 +65,11 @@ class Candidate:
     def useless(self) -> str:
         """Says that the model is no better than a constant answer; "" where it is, or where that is not known."""
         return no_better_than(self.figures)
+
+    @property
+    def remark(self) -> str:
+        """Says of a model that is worth something that its headline is no better than a constant answer; else ""."""
+        return "" if self.useless else remark_on(self.figures)
 
     @property
     def missing(self) -> tuple[str, ...]:

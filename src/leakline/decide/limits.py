@@ -21,7 +21,7 @@ from leakline.readings import Reading
 from leakline.results import Results, Setting
 from leakline.results.settings import own_interval, pooled, qualified, utility_of
 from leakline.text import clean, number
-from leakline.utility.baseline import BLIND, answer_of, no_better
+from leakline.utility.baseline import BLIND, answer_of, is_better, no_better, remark
 
 EPSILON, ABOVE = "epsilon", " above baseline"
 _SIGNS: dict[str, Callable[[float, float], bool]] = {
@@ -176,12 +176,20 @@ def _above(figure: Figure) -> Figure | None:
 
 def no_better_than(figures: Mapping[str, Figure]) -> str:
     """What `leakline.utility.baseline.no_better` says of a setting's figures."""
-    readings = [
-        Reading(f.name, f.value, *(f.own or (f.low, f.high)), chance=f.baseline, about={BLIND: f.blind})
-        for f in figures.values()
-        if f.baseline is not None
-    ]
-    return no_better(readings)
+    return no_better(_readings(figures))
+
+
+def remark_on(figures: Mapping[str, Figure]) -> str:
+    """What `leakline.utility.baseline.remark` says of a setting's figures."""
+    return remark(_readings(figures))
+
+
+def _readings(figures: Mapping[str, Figure]) -> list[Reading]:
+    return [_reading(f) for f in figures.values() if f.baseline is not None]
+
+
+def _reading(f: Figure) -> Reading:
+    return Reading(f.name, f.value, *(f.own or (f.low, f.high)), chance=f.baseline, about={BLIND: f.blind})
 
 
 STRONGEST = "strongest"
@@ -264,7 +272,8 @@ class Hit:
     def __str__(self) -> str:
         got = f"{self.figure.name} is {self.figure.text}" if self.figure else f"{self.limit.name} was not measured"
         if self.figure is not None and not self.limit.holds(self.figure.value):
-            got += f", no better than {self.figure.blind} ({number(self.figure.baseline, 3)})"
+            better = "no better" if self.figure.above <= 0 else "not measurably better"
+            got += f", {better} than {self.figure.blind} ({number(self.figure.baseline, 3)})"
         return f"{self.where}: {got} (fails if {self.limit})"
 
 
@@ -272,14 +281,15 @@ def hits(limits: Sequence[Limit], places: Places) -> list[Hit]:
     """Which conditions are true of which (place, defence, figures), judged by the value, not by an interval's end.
 
     A figure that one setting lacks counts as a hit: a gate that opens because nothing was measured is no gate. So does
-    a floor under a model's utility that a constant answer would pass as well.
+    a floor under a figure of utility that is at most a constant answer's, or that cannot be told from it while the
+    whole model is no better (`no_better_than`).
     """
     check_names(limits, places)
     return [
         Hit(limit, where, worst)
         for limit in limits
         for where, defence, figures in places
-        if limit.defence in ("", defence) and _is_hit(limit, worst := _worst(limit, figures))
+        if limit.defence in ("", defence) and _is_hit(limit, worst := _worst(limit, figures), figures)
     ]
 
 
@@ -289,11 +299,17 @@ def _worst(limit: Limit, figures: Mapping[str, Figure]) -> Figure | None:
     return max(meant, key=lambda f: f.value if limit.sign[0] == ">" else -f.value, default=None)
 
 
-def _is_hit(limit: Limit, figure: Figure | None) -> bool:
+def _is_hit(limit: Limit, figure: Figure | None, figures: Mapping[str, Figure]) -> bool:
     if figure is None or math.isnan(figure.value) or limit.holds(figure.value):
         return True
     floor = limit.sign[0] == ("<" if figure.better == "higher" else ">")
-    return floor and figure.above <= 0
+    return floor and (figure.above <= 0 or _no_better(figure, figures))
+
+
+def _no_better(figure: Figure, figures: Mapping[str, Figure]) -> bool:
+    """Whether a figure of utility cannot be told from a constant answer's, and neither can the model."""
+    judged = figure.baseline is not None and figure.better == "higher" and not is_better(_reading(figure))
+    return judged and bool(no_better_than(figures))
 
 
 def places_of(results: Results) -> Places:

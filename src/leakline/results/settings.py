@@ -17,7 +17,7 @@ from leakline.measures import MEASURES, Measure, measure_of
 from leakline.readings import BESIDE, Fact, Reading, label_of, too_little
 from leakline.results.cell import Cell, whole
 from leakline.results.estimate import Estimate, over_seeds
-from leakline.utility.baseline import BLIND, answer_of, no_better, quoted
+from leakline.utility.baseline import BLIND, answer_of, quoted, remark
 
 _T = TypeVar("_T")
 SIGNIFICANT = 0.05
@@ -201,9 +201,9 @@ class Setting:
         return max(bounds, key=lambda b: b.high, default=None)
 
     @property
-    def no_better(self) -> str:
-        """Says that the model is no better than a constant answer; "" where it is, or where that is not known."""
-        return no_better(self.card.utility)
+    def remark(self) -> str:
+        """Says that the model, or its headline, is no better than a constant answer; "" where it is or is not known."""
+        return remark(self.card.utility)
 
     @property
     def warnings(self) -> tuple[str, ...]:

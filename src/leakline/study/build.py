@@ -44,12 +44,13 @@ class Mistakes:
         where = f"{self.file}:{line}" if line else self.file
         self.found.append((line or 0, f"{where} {key} - {printable(what, 600)}" + (f"; {fix}" if fix else "")))
 
-    def unknown(self, path: Path, good: Iterable[str], kind: str = "key") -> None:
-        """Note a name that does not exist, with the nearest that does."""
+    def unknown(self, path: Path, good: Iterable[str], kind: str = "key") -> str:
+        """Note a name that does not exist, with the nearest that does, which is returned ("" if none is near)."""
         names = [] if len(self.found) >= MOST_MISTAKES else list(good)
         near = difflib.get_close_matches(str(path[-1]) if kind == "key" else kind, names, n=1, cutoff=0.5)
         hint = f'did you mean "{near[0]}"?' if near else f"known: {', '.join(sorted(names))}"
         self.add(path, "unknown key" if kind == "key" else f'there is no "{kind}"', hint)
+        return near[0] if near else ""
 
     def text(self) -> str:
         """One line per mistake, in the order of the file."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from leakline import data as data_package
 from leakline.attacks.base import Attack
 from leakline.cards import Card, formal_card
 from leakline.data.base import Data
-from leakline.errors import LeaklineError
+from leakline.errors import LeaklineError, StudyError
 from leakline.federation import Federation
 from leakline.models import preflight
 from leakline.names import label_text
@@ -19,9 +19,10 @@ from leakline.readings import too_little
 from leakline.runtimes.machine import cores
 from leakline.study.cells import Cell, Study
 from leakline.study.judges import NOT_ALIKE, baseline_of
-from leakline.study.run import check_cell, check_model, model_of, said_once
+from leakline.study.run import cell_mistakes, check_model, model_of, said_once
 from leakline.study.shared_work import SharedWork
-from leakline.study.sharing import look_again
+from leakline.study.sharing import look_again, looking
+from leakline.study.spec import Mistaken
 from leakline.study.strongest import Choice
 from leakline.study.timing import Timed, timed_pass
 from leakline.weights import constants
@@ -117,8 +118,27 @@ class Checked:
 
 
 def check_study(study: Study) -> Checked:
-    """Build every federation, look at model and data, compute every formal card, time a few batches."""
+    """Build every federation, look at model and data, compute every formal card, time a few batches.
+
+    Where files are refused the rest is looked at all the same, so that all problems are said at once.
+    """
     look_again()
+    return _checked(replace(study))  # attacks that are chosen for what is left of refused data are not the study's
+
+
+def look_further(mistaken: Mistaken) -> StudyError:
+    """The mistakes of a study file, and below them what is wrong with the rest of it: data, model, what goes together.
+
+    The rest is as if keys that are not known had been left out, or were those that they are nearest to.
+    """
+    try:
+        found = check_study(mistaken.rest).problems if mistaken.rest is not None else []
+    except Exception:  # half a study may break anything, and that is not what is wrong with it
+        found = []
+    return StudyError("\n".join([mistaken.what, *(f"problem: {text}" for text in found)]))
+
+
+def _checked(study: Study) -> Checked:
     foreign = [f"this study runs code that is not leakline's: {code}" for code in study.foreign]
     checked = Checked(study.name, len(study.cells), [*study.notes, *foreign])
     timed: dict[tuple[Any, ...], Timed] = {}
@@ -127,10 +147,24 @@ def check_study(study: Study) -> Checked:
     statistics: dict[str, list[str]] = {}
     chosen: dict[str, list[str]] = {}
     asked: dict[tuple[Any, ...], float] = {}
+
+    def note(cell: Cell, errors: Iterable[Exception]) -> None:
+        for text in dict.fromkeys(str(error) for error in errors):
+            wrong.setdefault(text, []).append(cell.name)
+
     for cell in study.cells:
         labels = tuple((k, str(v)) for k, v in cell.labels.items() if k != "seed")  # a swept list cannot be a key
         try:
-            federation = cell.federation()
+            with looking() as look:
+                federation = cell.federation()
+            note(cell, look.wrong)
+            if look.other:  # who holds what is not known, and attacks, cards and the bill depend on it
+                check_model(federation)
+                federation, found = _granted(federation)
+                note(cell, [*found, *cell_mistakes(federation, {})])
+                continue
+            with looking():
+                attacks = study.attacks_on(cell)
             scenario = tuple((k, v) for k, v in labels if k not in ("strategy", "defence"))
             networks = (*scenario, model_of(federation))
             if networks not in timed:
@@ -138,13 +172,15 @@ def check_study(study: Study) -> Checked:
                 check_model(federation)
                 looks = (_look_at_classes, _look_at_model, _look_at_masks)
                 remarks = [*federation.task.remarks, *(text for look in looks for text in look(federation))]
-                checked.warnings += [w for w in remarks if w not in checked.warnings]
+                checked.warnings += [w for w in remarks if not any(w in said for said in (*checked.warnings, *wrong))]
                 timed[networks] = timed_pass(federation)
                 _note_wire(checked.wire, " ".join(str(v) for _, v in scenario), cell, federation)
-            federation = federation.granted
-            check_cell(federation, study.attacks_on(cell))
-            remarks = [text for attack in study.attacks_on(cell).values() for text in attack.remarks(federation)]
-            remarks += _look_at_effort(study.attacks_on(cell), federation)
+            federation, found = _granted(federation)
+            if found := [*found, *cell_mistakes(federation, attacks)]:
+                note(cell, found)
+                continue
+            remarks = [text for attack in attacks.values() for text in attack.remarks(federation)]
+            remarks += _look_at_effort(attacks, federation)
             checked.warnings += [w for w in dict.fromkeys(remarks) if w not in checked.warnings]
             if labels not in seen:
                 seen.add(labels)
@@ -156,12 +192,12 @@ def check_study(study: Study) -> Checked:
                 checked.cards.append(card)
                 checked.warnings += [w for w in _look_at_delta(card, federation) if w not in checked.warnings]
         except (LeaklineError, ValueError) as error:
-            wrong.setdefault(str(error), []).append(cell.name)
+            note(cell, [error])
             continue
         took = timed[networks]
         checked.bill.minutes += took.round * federation.rounds / 60
         checked.shared.see(federation)
-        for attack in study.attacks_on(cell).values():
+        for attack in attacks.values():
             trains = {(networks, federation.seed, name): rounds for name, rounds in attack.trains(federation).items()}
             checked.shared.ask(trains)
             for work, rounds in trains.items():
@@ -177,6 +213,14 @@ def check_study(study: Study) -> Checked:
     checked.bill.worlds = sum(asked.values())
     checked.bill.minutes += checked.bill.worlds + checked.bill.searches
     return checked
+
+
+def _granted(federation: Federation) -> tuple[Federation, list[LeaklineError | ValueError]]:
+    """The federation with what its defences ask for granted, or as it is, with why that cannot be."""
+    try:
+        return federation.granted, []
+    except (LeaklineError, ValueError) as error:
+        return federation, [error]
 
 
 def _note_wire(wire: dict[str, dict[str, int]], scenario: str, cell: Cell, federation: Federation) -> None:

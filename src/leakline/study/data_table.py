@@ -36,9 +36,10 @@ def data_of(table: Mapping[str, Any], mistakes: Mistakes, notes: list[str], here
     """What a [data] table names, or None with the mistakes noted; ``here``: its files must be on this machine."""
     use = data_menu.DATASETS.get(str(table.get("use")))
     known = {"use": None, **SHARING, **(parameters(use) if use is not None else {})}
-    for key in table if use is not None else ():
-        if key not in known:
-            mistakes.unknown(("data", key), known)
+    for key in [*table] if use is not None else ():
+        # What follows is looked at as if the nearest key had been written: see `leakline.study.spec.Mistaken`.
+        if key not in known and (near := mistakes.unknown(("data", key), known)) and near not in table:
+            table = {**table, near: table[key]}
     values = check_values({k: v for k, v in table.items() if k in SHARING}, SHARING, ("data",), mistakes)
     own = {k: v for k, v in table.items() if k not in SHARING and (use is None or k in known)}
     if here and use is not None:
@@ -53,14 +54,15 @@ def data_of(table: Mapping[str, Any], mistakes: Mistakes, notes: list[str], here
         }
         notes.append(f"data set {table['use']!r} is not here: {other.get('use')!r} stands in for it")
         return data_of(other, mistakes, notes)
-    if here and not source.available():
+    missing = here and not source.available()
+    if missing:
         _not_here(table, source.needs, mistakes)
     shared_out = values.pop("partition", "even")
     partitioner = build(data_menu.PARTITIONERS, shared_out, ("data", "partition"), mistakes, kinds.PARTITIONER)
     values.pop("otherwise", None)
     wanted = values.pop("features", None)
     features = build(data_menu.FEATURES, wanted, ("data", "features"), mistakes) if wanted else None
-    if partitioner is None or (wanted and features is None):
+    if missing or partitioner is None or (wanted and features is None):
         return None
     return Shared(source, partitioner, tuple(sorted(values.items())), features)
 

@@ -183,12 +183,14 @@ class Prices:
         return min(low, unsure * here[0]), price, max(high, unsure * here[2])
 
     def _search(self, kind: Kind) -> Range:
-        """By an example's step, as wrong as that was elsewhere."""
-        done = [k for k in self._alike(kind) if k in self.tried]
-        believed = sum(USUAL * self.tried[k] * self.units[k] for k in done)
-        off = sum(self.seconds[k] for k in done) / believed if believed > 0 else 1.0
-        price = USUAL * self.tried.get(kind, 0.0) * off
-        return _around(price, "search elsewhere" if done else "search nowhere")
+        """By an example's step, as wrong as that was elsewhere; the least by where it was most too much."""
+        price = USUAL * self.tried.get(kind, 0.0)
+        believed = {k: USUAL * self.tried[k] * self.units[k] for k in self._alike(kind) if self.tried.get(k)}
+        if not believed:
+            return _around(price, "search nowhere")
+        off = sum(self.seconds[k] for k in believed) / sum(believed.values())
+        low, _, high = _around(price, "search elsewhere")
+        return low * min(self.seconds[k] / seconds for k, seconds in believed.items()), price * off, high * off
 
     def _alike(self, kind: Kind) -> list[Kind]:
         """Where the same work was done."""

@@ -211,7 +211,10 @@ def check_parts(study: Study, see: Callable[[Cell, str, Federation], None] | Non
                 check_model(federation)
                 seen.add(model)
             federation = federation.granted
-            check_cell(federation, study.attacks_on(cell))
+            if found := cell_mistakes(federation, study.attacks_on(cell)):
+                for error in found:
+                    wrong.setdefault(str(error), []).append(cell.name)
+                continue
             keys.append(key_of(description(federation)))
             if see is not None:
                 see(cell, keys[-1], federation)
@@ -257,14 +260,32 @@ def check_model(federation: Federation) -> None:
 
 
 def check_cell(federation: Federation, attacks: Mapping[str, Attack]) -> None:
-    """Ask every part of a federation, and what will meet it, whether it can work there."""
+    """Refuse a federation in which some part, or what will meet it, cannot work."""
+    for error in cell_mistakes(federation, attacks):
+        raise error
+
+
+def cell_mistakes(federation: Federation, attacks: Mapping[str, Attack]) -> list[LeaklineError | ValueError]:
+    """Ask every part of a federation, and each attack that will meet it, whether it can work there."""
+    found: list[LeaklineError | ValueError] = []
+    asked: list[Callable[[], object]] = [
+        lambda: _check_batches(federation),
+        lambda: federation.stack.check(federation),
+        *(partial(attack.check, federation) for attack in attacks.values()),
+        lambda: declared(attacks.values()),
+    ]
+    for ask in asked:
+        try:
+            ask()
+        except (LeaklineError, ValueError) as error:
+            found.append(error)
+    return found
+
+
+def _check_batches(federation: Federation) -> None:
     if unknown := [name for name, _ in federation.batches if name not in federation.clients]:
         raise StudyError(
             f"there is no client {unknown[0]!r}",
             "[training] batches",
             f"one of: {', '.join([*federation.clients][:9])}",
         )
-    federation.stack.check(federation)
-    for attack in attacks.values():
-        attack.check(federation)
-    declared(attacks.values())

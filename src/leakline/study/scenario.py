@@ -83,7 +83,7 @@ def cells_of(
     share: Share = task_of,
     here: bool = True,
 ) -> list[Cell]:
-    """All cells of one scenario, or none with the mistakes noted."""
+    """All cells of one scenario; with mistakes, which are noted, one seed of those that can be made all the same."""
     top = check_values(table, STUDY, (), mistakes) or {}
     data = data_of(table["data"], mistakes, notes, here) if "data" in table else None
     loop_keys, plan_keys = dict(LOOP), {k: v for k, v in parameters(Plan).items() if k != "proximal"}
@@ -134,14 +134,18 @@ def cells_of(
         mistakes.add(("seeds",), "the same seed twice counts one run twice", "give each once")
     if len(seeds) * len(strategies) * len(stacks) > MOST_CELLS:
         mistakes.add((), f"more than {MOST_CELLS:,} cells", "split the study")
-    if mistakes.found or mistakes.consent.refused or data is None:
+    if mistakes.consent.refused or data is None:
         return []
+    if mistakes.found:
+        strategies = {name: made for name, made in strategies.items() if made is not None}
+        stacks = {name: stack for name, stack in stacks.items() if None not in stack and others.get(name, model)}
+        seeds = seeds[:1]
     from leakline.study.device import resolve_device
 
     settings = {
-        "plan": plan, "warm_start": warm, **(loop or {}),
+        "plan": plan or Plan(), "warm_start": warm or Federation.warm_start, **(loop or {}),
         **{key: value for key, value in top.items() if key in _TOP},
-        "device": resolve_device(top.get("device", "auto")),
+        "device": resolve_device("cpu" if mistakes.found else top.get("device", "auto")),
         "delta": top.get("delta", STUDY["delta"][1]),
     }  # fmt: skip
     made = partial(_federation, partial(share, data), settings)

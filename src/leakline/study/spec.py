@@ -12,6 +12,7 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,14 @@ from leakline.study.scenario import ONE_LINE, STUDY, Share, attacks_of, cells_of
 from leakline.study.sharing import task_of
 
 MOST_TEXT = 2**20
+
+
+class Mistaken(StudyError):
+    """All mistakes of a study file; ``rest`` is what it says without them, for a check that looks further, or None."""
+
+    def __init__(self, text: str, rest: Study | None = None) -> None:
+        super().__init__(text)
+        self.rest = rest
 
 
 def built_in() -> dict[str, Path]:
@@ -122,8 +131,13 @@ def parse(
                 ) from error
             if path != ("seeds",):
                 labels[".".join(path)] = value
-        if choices and table.keys() != _tables(table).keys():
-            raise StudyError(f"-s {choices[0][0][0]}: that is a table", fix="for example -s training.rounds=5,10")
+        for (key, *_), _ in choices:
+            if key not in STUDY:
+                near = get_close_matches(key, STUDY, n=1, cutoff=0.5)
+                fix = f"did you mean {near[0]!r}?" if near else "for example -s training.rounds=5,10"
+                raise StudyError(f"-s {key}: there is no such key in a study", fix=fix)
+            if key not in _tables(table):
+                raise StudyError(f"-s {key}: that is a table", fix="for example -s training.rounds=5,10")
         if "attacks" in extra and not isinstance(extra["attacks"], list):
             mistakes.add(("scenarios", label, "attacks"), "a scenario lists its own attacks", 'for example ["audit"]')
         listed = isinstance(extra.get("attacks"), list)
@@ -138,7 +152,9 @@ def parse(
             'for example "my-study"',
         )
     if mistakes.found:
-        raise StudyError(mistakes.text())
+        met = isinstance(attacks, dict) or attacks.seats
+        rest = Study("study", tuple(cells), attacks if met else {}) if cells else None
+        raise Mistaken(mistakes.text(), rest)
     if mistakes.consent.refused:
         raise Untrusted(mistakes.consent.refused, file)
     return Study(
@@ -198,13 +214,20 @@ def _sweep(item: str, base: Mapping[str, Any], mistakes: Mistakes) -> list[tuple
     return parsed
 
 
+_NAMED = ("model", "partition", "features")
+"""Keys whose value may be a name in place of a table."""
+
+
 def _put(table: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
     place: Any = table
     for part in path[:-1]:
         if isinstance(place, list):  # a stack of defences: "defences.global.0.clip", or its only member
             place = place[int(part)] if part.isdigit() else place[0].setdefault(part, {})
         else:
-            place = place.setdefault(part, {})
+            inner = place.setdefault(part, {})
+            if isinstance(inner, str) and part in _NAMED:  # model = "mlp" is short for a table
+                inner = place[part] = {"use": inner}
+            place = inner
     if isinstance(place, list):
         place = place[0]
     place[path[-1]] = value

@@ -18,6 +18,8 @@ from leakline.readings import Reading
 
 BLIND = "blind"
 """The key of a reading's ``about`` that says which constant answer its ``chance`` is of."""
+RANKS = ("auc_binary", "auc_micro")
+"""Measures of how a model's scores rank; the others are of what it answers."""
 SURE = 50.0
 """A logit that stands for certainty: its probability differs from 0 or 1 by less than 1e-21."""
 
@@ -76,18 +78,48 @@ def quoted(readings: Sequence[Reading]) -> tuple[Reading, ...]:
 
 
 def no_better(readings: Sequence[Reading]) -> str:
-    """Says that a model is no better than a constant answer; "" where one of its quoted figures is, or none is known.
+    """Says that a model is no better than a constant answer; "" where one of its figures is, or none is known.
 
     A figure is better if the low end of its interval is above what the constant answer gets. Figures without an
-    interval (micro averages) count only where no figure has one.
+    interval count only where no figure has one. What the model answers is judged: scores that rank well, under a
+    threshold that makes nothing of them, are remarked on and change nothing. They are judged where nothing else is.
     """
-    judged = [r for r in quoted(readings) if r.chance is not None and measure_of(r.measure).better == "higher"]
-    spans = [r for r in judged if r.low is not None] or judged
-    if not spans or any((r.low if r.low is not None else r.value) > (r.chance or 0.0) for r in spans):
+    judged = _judged(readings)
+    answers = _answers(judged)
+    if not answers or any(map(is_better, answers)):
         return ""
-    head = judged[0]
-    measurably = "" if head.value <= (head.chance or 0.0) else "measurably "
-    return f"{'not ' if measurably else 'no '}{measurably}better than {answer_of(head)}"
+    ranks = [f"AUC {r.value:.3g}" for r in judged if r.measure in RANKS and r.low is not None and is_better(r)]
+    return _not_better(judged[0]) + (f"; another threshold on its scores may do better ({ranks[0]})" if ranks else "")
+
+
+def remark(readings: Sequence[Reading]) -> str:
+    """What `no_better` says, or that of what a model answers the headline alone is no better; else ""."""
+    judged = _judged(readings)
+    better = [r.measure.replace("_", " ") for r in _answers(judged) if is_better(r)]
+    if not better or is_better(judged[0]):
+        return no_better(readings)
+    return f"{_not_better(judged[0])} by {judged[0].measure.replace('_', ' ')}, but by {' and '.join(better)}"
+
+
+def is_better(reading: Reading) -> bool:
+    """Whether a figure is measurably better than the constant answer's: by its low end, where it has an interval."""
+    return (reading.low if reading.low is not None else reading.value) > (reading.chance or 0.0)
+
+
+def _judged(readings: Sequence[Reading]) -> list[Reading]:
+    """The quoted figures that have a baseline, the headline first."""
+    return [r for r in quoted(readings) if r.chance is not None and measure_of(r.measure).better == "higher"]
+
+
+def _answers(judged: Sequence[Reading]) -> list[Reading]:
+    """Those of what a model answers, with intervals if any has one; of its scores where there is nothing else."""
+    answers = [r for r in judged if r.measure not in RANKS] or list(judged)
+    return [r for r in answers if r.low is not None] or answers
+
+
+def _not_better(reading: Reading) -> str:
+    start = "no better" if reading.value <= (reading.chance or 0.0) else "not measurably better"
+    return f"{start} than {answer_of(reading)}"
 
 
 def answer_of(reading: Reading) -> str:

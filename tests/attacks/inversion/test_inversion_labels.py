@@ -13,7 +13,8 @@ from torch import nn
 from torch.nn import functional
 
 from leakline.attacks.inversion import Intercepted, Search, Terms, problem_of
-from leakline.attacks.inversion.labels import batch_mean, candidates, class_means, deals, ranked_counts
+from leakline.attacks.inversion.deals import _rarity, deals
+from leakline.attacks.inversion.labels import batch_mean, candidates, class_means, ranked_counts
 from leakline.attacks.inversion.settle import most_trials, settled
 from leakline.attacks.inversion.twin import Twin
 from leakline.bench.training import Bench, Job, Plan, train
@@ -64,7 +65,7 @@ def test_noise_on_the_bias_never_changes_how_many_labels_there_are(size):
 
 
 def test_deals_are_all_there_once_and_the_likeliest_after_a_shuffle_comes_first():
-    ways = deals((3, 5), (4, 4))
+    ways = deals((3, 5), (4, 4), 100)
     assert len(ways) == len(set(ways)) == 4
     assert all(sum(step) == 4 for way in ways for step in way)
     g = torch.Generator().manual_seed(0)
@@ -75,6 +76,20 @@ def test_deals_are_all_there_once_and_the_likeliest_after_a_shuffle_comes_first(
         drawn[tuple(tuple(part.bincount(minlength=2).tolist()) for part in mixed.split(4))] += 1
     assert {way for way, _ in drawn.most_common(2)} == set(ways[:2])
     assert set(drawn) == set(ways)
+
+
+def test_ways_that_cannot_all_be_looked_at_are_the_likeliest(monkeypatch):
+    """From the most even way on, and where all can be looked at, as likely as the best of all."""
+    counts, sizes = (4, 3, 3, 2), (4, 4, 4)
+    every = deals(counts, sizes, 60)
+    monkeypatch.setattr("leakline.attacks.inversion.deals.MOST_WAYS", 10)
+    near = deals(counts, sizes, 60)
+    assert [_rarity(way) for way in near] == pytest.approx([_rarity(way) for way in every])
+    many = deals((4, 4, 4, 4, 3, 3, 3, 3, 3, 1), (4,) * 8, 30)  # ten classes, eight steps: the way it once never ended
+    assert len(set(many)) == 30
+    assert all(tuple(map(sum, way)) == (4,) * 8 for way in many)
+    assert {tuple(map(sum, zip(*way, strict=True))) for way in many} == {(4, 4, 4, 4, 3, 3, 3, 3, 3, 1)}
+    assert max(n for step in many[0] for n in step) == 1  # no class twice in a step: nothing is likelier
 
 
 def test_candidates_keep_to_steps_and_to_how_many_are_asked_for():

@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from leakline.attacks.class_shares import FOLDS, Shares, drawn, learnt
+from leakline.attacks.inversion.deals import deals
 from leakline.attacks.inversion.twin import Twin
 from leakline.data.base import Data
 
@@ -133,39 +134,6 @@ def _counts(bias: Tensor, images: int, lines: Tensor) -> Iterator[tuple[int, ...
             yield tuple(near.tolist())
 
 
-def deals(counts: Sequence[int], sizes: Sequence[int]) -> list[tuple[tuple[int, ...], ...]]:
-    """All ways to deal labels with these counts out to steps of these sizes, likeliest after a shuffle first.
-
-    A way is the counts by class in each step; after a shuffle its probability is that of the multivariate
-    hypergeometric law, a product of multinomial coefficients.
-    """
-
-    def ways(left: tuple[int, ...], steps: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], ...]]:
-        if len(steps) == 1:
-            yield (left,)
-            return
-        for taken in _parts(left, steps[0]):
-            rest = tuple(a - b for a, b in zip(left, taken, strict=True))
-            for others in ways(rest, steps[1:]):
-                yield (taken, *others)
-
-    def likely(way: tuple[tuple[int, ...], ...]) -> float:
-        return -sum(math.lgamma(n + 1) for step in way for n in step)
-
-    return sorted(ways(tuple(counts), tuple(sizes)), key=lambda way: (-likely(way), way))
-
-
-def _parts(most: tuple[int, ...], size: int) -> Iterator[tuple[int, ...]]:
-    """All tuples of ``size`` in sum that lie below ``most`` entry by entry."""
-    if len(most) == 1:
-        if size <= most[0]:
-            yield (size,)
-        return
-    for first in range(min(most[0], size) + 1):
-        for rest in _parts(most[1:], size - first):
-            yield (first, *rest)
-
-
 def candidates(
     ranked: Sequence[tuple[float, tuple[int, ...]]],
     steps: Sequence[Sequence[int]],
@@ -183,7 +151,7 @@ def candidates(
     near = [counts for far, counts in ranked[:NEXT] if far <= max(2 * best, 0.5 / images, best + slack)]
     found: list[Tensor] = []
     for counts in near:
-        for way in deals(counts, [len(rows) for rows in epoch]):
+        for way in deals(counts, [len(rows) for rows in epoch], most):
             labels = torch.zeros(images, dtype=torch.int64)
             for rows, dealt in zip(epoch, way, strict=True):
                 labels[list(rows)] = torch.repeat_interleave(torch.arange(len(dealt)), torch.tensor(dealt))

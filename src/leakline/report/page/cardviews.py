@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from leakline.cards import worked
+from leakline.cards import with_effort
 from leakline.leakage.brief import brief
 from leakline.report.charts.chart import where_of
 from leakline.report.page.glossary import meanings
@@ -98,9 +98,9 @@ def _utility(results: Results, setting: Setting) -> list[str]:
 def _leaks(setting: Setting) -> list[str]:
     found = []
     for one in brief(setting.leaks, _mean, setting.card.measure):
-        found += [_leak(leak, _clearest(setting, leak)) for leak in one.shown]
-        found += [f"{one.by}: {one.rest.replace('in the report', 'in the table of attacks')}"] if one.rest else []
-        found += [f"{one.by}: {effort}"] if (effort := worked(one.shown[0].readings[0].about)) else []
+        told = [_leak(leak, _clearest(setting, leak)) for leak in one.shown]
+        told += [f"{one.by}: {one.rest.replace('in the report', 'in the table of attacks')}"] if one.rest else []
+        found += with_effort(told, one.by, one.shown[0].readings[0].about)
     return found
 
 

@@ -61,7 +61,7 @@ def lost_text(results: Results, settings: Sequence[Setting]) -> str:
 
 def useless_text(settings: Sequence[Setting]) -> str:
     """Says so where models are no better than a constant answer; "" where none is."""
-    useless = [s.no_better for s in settings if s.no_better]
+    useless = [s.remark for s in settings if s.remark]
     if not useless:
         return ""
     where = "" if len(useless) == len(settings) else f"in {len(useless)} of {len(settings)} settings "

@@ -13,6 +13,7 @@ from leakline.report.page.cost import headline_name, lost_text, useless_text, ut
 from leakline.report.page.words import right_at_most, verdict_of
 from leakline.results import Results, Setting
 from leakline.results.settings import Leak, comparable, rebuilt
+from leakline.utility.baseline import no_better
 
 NO_LIMIT = "no limit"
 
@@ -133,6 +134,7 @@ def _utility(results: Results, settings: Sequence[Setting]) -> Cell:
     if not means or not results.headline:
         return Cell("not measured")
     lost = "" if all(s.undefended for s in settings) else lost_text(results, settings)
-    # Points lost say nothing where what is left is what a constant answer has.
-    more = useless_text(settings) or lost
+    if any(no_better(s.card.utility) for s in settings):
+        lost = ""  # points lost say nothing where what is left is what a constant answer has
+    more = "; ".join(text for text in (useless_text(settings), lost) if text)
     return Cell(utility_text(results, settings), more, f"{sum(means) / len(means):.6f}")

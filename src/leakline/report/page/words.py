@@ -14,6 +14,7 @@ from leakline.report.page.people import patient_words
 from leakline.report.page.pictures import picture_words
 from leakline.results import Results, Setting
 from leakline.results.settings import Leak, comparable
+from leakline.utility.baseline import no_better
 
 VERDICTS = {
     "strong": "strong promise",
@@ -23,6 +24,8 @@ VERDICTS = {
     "none": "no formal guarantee",
 }
 _RANK = list(VERDICTS)
+KEPT = ("strong", "moderate", "weak")
+"""Verdicts of promises that mean something."""
 FEW = 4
 """How many sentences about promises a tile has room for."""
 
@@ -100,11 +103,11 @@ def versions(results: Results, current: str) -> list[str]:
 
 
 def in_short(results: Results) -> str:
-    """One sentence over all defences: does any of them promise something?"""
+    """Over all defences: does any of them promise something, and did that leave a model worth having?"""
     tried = [(d, verdict_of(results.settings_of(d))) for d in results.defences if _defended(results.settings_of(d))]
     if not tried:
         return "No finished run used a defence: nothing is promised to anybody."
-    good = [f"{d} ({v})" for d, v in tried if v in ("strong", "moderate", "weak")]
+    good = [f"{d} ({v})" for d, v in tried if v in KEPT]
     if not good:
         who = (
             "The one defence tried does not give"
@@ -114,7 +117,9 @@ def in_short(results: Results) -> str:
         return f"{who} a formal promise that would protect anybody in practice."
     count = f"{len(good)} of {len(tried)} {_plural(str(len(tried)), 'defence')} tried"
     give = "gives" if len(good) == 1 else "give"
-    return f"{count} {give} a formal promise that means something: {', '.join(good)}."
+    useless = [d for d, v in tried if v in KEPT and all(no_better(s.card.utility) for s in results.settings_of(d))]
+    but = f" But under {', '.join(useless)} the model is no better than a constant answer." if useless else ""
+    return f"{count} {give} a formal promise that means something: {', '.join(good)}.{but}"
 
 
 def glances(results: Results) -> list[Glance]:
