@@ -14,8 +14,8 @@ from torch import nn
 
 import tiny
 from leakline.attacks import MENU, RecordMembership, UserMembership
-from leakline.attacks.regressed import WIDEST, shortened
-from leakline.attacks.shadow_worlds import Asked
+from leakline.attacks.regressed import WIDEST, shortened, without
+from leakline.attacks.shadow_worlds import Asked, dealt
 from leakline.attacks.tables import Look, history
 from leakline.bench.training import Plan
 from leakline.data.base import Client, Data
@@ -81,6 +81,56 @@ def test_regression_finds_who_is_in_a_gradient_without_a_shadow(tmp_path):
     assert value(examine(attack, summed), "auc (regression)").value > 0.85
     models = examine(replace(attack, on="models"), watched(tmp_path / "models", **ONE_STEP))
     assert not any("regression" in r.label for r in models)
+
+
+def test_without_a_shadow_nothing_is_trained_and_the_rules_say_the_same(tmp_path):
+    both = ("loss", "fedmia", "regression")
+    lab = watched(tmp_path, **ONE_STEP)
+    beside = {
+        r.label: r.value for r in examine(RecordMembership(0, 4, "updates", scores=both), lab) if r.about.get("rule")
+    }
+    before = sorted(path.name for path in tmp_path.rglob("*"))
+    attack = RecordMembership(0, 0, "updates", scores=both)
+    assert {r.label: r.value for r in examine(attack, lab)} == beside
+    assert sorted(path.name for path in tmp_path.rglob("*")) == before
+    assert attack.trains(lab.federation) == {}
+    assert attack.passes(lab.federation) > 0
+    with pytest.raises(ValueError, match="or 0 with scores of"):
+        RecordMembership(shadows=0)
+
+
+def test_who_knows_the_rest_explains_it_away(tmp_path):
+    """Twelve of a client's thirty records in question, in gradients of 387 values: the other eighteen are no noise."""
+    lab = watched(tmp_path, **ONE_STEP)
+    attack = RecordMembership(72, 0, "updates", scores=("regression",))
+    found = {rest: value(examine(replace(attack, rest=rest), lab), "auc (regression)").value for rest in (False, True)}
+    assert found[True] > 0.99 > found[False]
+    known, rows = torch.randn(9, generator=torch.Generator().manual_seed(0)), torch.eye(9)[:4]
+    members = torch.tensor([1.0, 0.0, 1.0, 1.0])
+    sent = 0.7 * (known + members @ rows)
+    left, went = without(known + rows.sum(0) / 2, rows, sent)
+    torch.testing.assert_close(went, 0.7 * (members - 0.5) @ left)
+    with pytest.raises(StudyError, match="rest = false"):
+        replace(attack, rest=True).check(replace(lab.federation, defences=(FedPer(last=1),)))
+
+
+def test_strangers_may_come_from_the_server(tmp_path):
+    """Clients that train on all they hold: each of the server's records is asked about at one client, at most once."""
+    members = tuple(Client(f"user-{i}", noisy(30, i)) for i in range(3))
+    bare = replace(tiny.task(), clients=members, test=noisy(90, 9), validation=None)
+    lab = watched(tmp_path, task=bare, **ONE_STEP)
+    attack = RecordMembership(0, 0, "updates", scores=("loss", "regression"), others="server")
+    with pytest.raises(StudyError, match="client_test"):
+        replace(attack, others="clients").check(lab.federation)
+    attack.check(lab.federation)
+    found = examine(attack, lab)
+    assert value(found, "auc (regression)").value > 0.95
+    assert {r.n for r in found if r.measure == "tpr"} == {3 * 29}  # one record of each client is never asked about
+    deals = [client.test for client in dealt(members, bare.test, np.random.default_rng(0))]
+    assert sorted(x for part in deals for x in part.x[:, 0].tolist()) == sorted(bare.test.x[:, 0].tolist())
+    grouped = replace(bare.test, groups=torch.arange(90) // 7)
+    whose = [set(c.test.groups.tolist()) for c in dealt(members, grouped, np.random.default_rng(0))]
+    assert sum(map(len, whose)) == len(set.union(*whose)) == 13
 
 
 def test_regression_meets_noise_and_layers_that_stay(tmp_path):

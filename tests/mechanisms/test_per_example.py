@@ -514,10 +514,11 @@ SIZES = (1, 7, 2, 1, 4, 3, 1, 6)
 @pytest.mark.parametrize(
     ("build", "shape"),
     [
-        (lambda: nn.Linear(3, 2), (3,)),  # each unit's formed
-        (lambda: nn.Linear(40, 30), (40,)),  # ghost norm, all units in one pack
+        (lambda: nn.Linear(3, 2), (3,)),  # few vectors: all inner products at once
+        (lambda: nn.Linear(40, 30), (40,)),
         (lambda: nn.Linear(40, 30, bias=False), (40,)),
-        (lambda: nn.Linear(400, 300), (20, 400)),  # the same on positions, in packs of units of about one size
+        (lambda: nn.Linear(3, 2), (2, 3)),  # each unit's formed
+        (lambda: nn.Linear(400, 300), (20, 400)),  # ghost norm, in packs of units of about one size
         (lambda: nn.Linear(40, 30), (70, 40)),
         (lambda: nn.Conv2d(1, 3, 3), (1, 6, 6)),  # grey images
         (lambda: nn.Conv2d(2, 3, 3), (2, 6, 6)),  # each unit's formed and kept
@@ -541,6 +542,16 @@ def test_units_of_many_sizes_in_every_layer(build, shape, order):
             by_hand(model, squared, x, y, bound, units),
         )
         assert (flat(got) - expected).norm() <= 1e-6 * expected.norm()
+
+
+@pytest.mark.parametrize("inner", [3, 40])
+def test_units_of_more_vectors_than_are_compared_at_once(inner):
+    sizes = SIZES * 4
+    model, x, y = seeded(lambda: nn.Linear(inner, 30)), inputs(sum(sizes), inner), torch.arange(sum(sizes)) % 3
+    units = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
+    bound = float(clipped_sum(model, squared, x, y, 1e9, units=units).norms.median()) * 1.0001
+    expected = by_hand(model, squared, x, y, bound, units)
+    assert (flat(clipped_sum(model, squared, x, y, bound, units=units)) - expected).norm() <= 1e-6 * expected.norm()
 
 
 def test_units_of_sentences():

@@ -12,10 +12,11 @@ from leakline.attacks.base import Artefact, Attack, Challenge, Effort, Lab
 from leakline.attacks.learnt import On, learnt, looks_of, told_apart
 from leakline.attacks.patients import People, patient_results
 from leakline.attacks.regressed import regressed
-from leakline.attacks.shadow_worlds import Asked, units_of
+from leakline.attacks.shadow_worlds import Asked, dealt, units_of
 from leakline.attacks.tables import Look, history, looked_at
 from leakline.attacks.verdicts import leaks
 from leakline.attacks.worlds import Initial
+from leakline.data.base import Client
 from leakline.errors import StudyError
 from leakline.federation import Federation, keep_none
 from leakline.leakage.exposure import fewest_worlds
@@ -25,6 +26,7 @@ from leakline.messages import Keep
 from leakline.privacy import Seat
 from leakline.randomness import Stream
 from leakline.readings import Reading
+from leakline.settings import setting
 from leakline.utility import MENU as OBJECTIVES
 
 Score = Literal["learnt", "difference", "lira-online", "lira-offline", "rmia", "loss", "fedmia", "regression"]
@@ -33,6 +35,8 @@ NEEDED = 16
 """Shadow federations with which the attack was shown to find members; with fewer it may fail for want of them."""
 FEWEST_BESIDE = 8
 """Records of a client that are not asked about, for layers in the place of those that it keeps to itself."""
+ALONE = 4
+"""Steps of training that a gradient costs which is formed by itself and held against all others (4 to 5 measured)."""
 REFERENCES = 8
 """Most other clients whose updates FedMIA compares a client's with."""
 
@@ -93,7 +97,12 @@ class RecordMembership(Attack):
     records take part. They start from the model that the federation attacked published before its first round
     (``initial = "published"``), or each from a model of its own seed ("each").
     That makes the attacker strong: it knows all other data. Where layers stay at the clients it puts layers of its own
-    in their place, learnt from what else the client holds.
+    in their place, learnt from what else the client holds. ``shadows = 0`` trains none, for rules that need none; of
+    patients it then says nothing.
+
+    ``rest``: the regression is told what else each client trains on, as shadows are, which leaves the records in
+    question alone to be explained. ``others = "server"``: records not trained on come from the server's test data,
+    dealt out to the clients, where these hold none. That is fair where nothing but chance decided what is in that part.
 
     Scores: learnt, boosted trees over all looks, learnt with each shadow in turn as the target; of the last model
     alone difference, lira-online and lira-offline (Carlini et al. 2022), rmia (Zarifzadeh et al. 2024) and loss
@@ -114,6 +123,8 @@ class RecordMembership(Attack):
     )  # fmt: skip
     risk: float = 0.9
     initial: Initial = "published"
+    others: Literal["clients", "server"] = setting("clients", quiet=True)
+    rest: bool = setting(False, quiet=True)
 
     @property
     def seat(self) -> Seat:  # type: ignore[override]
@@ -121,8 +132,10 @@ class RecordMembership(Attack):
         return {"model": Seat.PUBLIC, "models": Seat.CLIENT, "updates": Seat.SERVER}[self.on]
 
     def __post_init__(self) -> None:
-        if self.shadows < 4:
-            raise ValueError(f"shadows must be at least 4: {self.shadows}")
+        if self.shadows < 4 and (self.shadows or not self._alone):
+            raise ValueError(
+                f"shadows must be at least 4, or 0 with scores of {', '.join(WITHOUT_SHADOWS)} only: {self.shadows}"
+            )
         if 0 < self.records < 4 or self.records < 0 or self.looks < 1 or not self.scores:
             raise ValueError(
                 "at least 4 records (or 0 for all), a look and a score are needed: "
@@ -130,6 +143,11 @@ class RecordMembership(Attack):
             )
         if not 0.5 < self.risk <= 1:
             raise ValueError(f"risk must be above 0.5 and at most 1: {self.risk}")
+
+    @property
+    def _alone(self) -> bool:
+        """Whether no score needs a shadow."""
+        return set(self.scores) <= set(WITHOUT_SHADOWS)
 
     # the examiner's half
 
@@ -140,10 +158,13 @@ class RecordMembership(Attack):
                 f"the loss {federation.objective.name!r} gives no probabilities", f"use one of: {', '.join(OBJECTIVES)}"
             )
         each = self._each(federation)
-        for client in federation.task.clients:
+        for client in self._clients(federation):
             held = 0 if client.test is None else len(client.test)
             if not held:
-                raise _wrong(f"{client.name} holds no records that it does not train on", "set client_test in [data]")
+                raise _wrong(
+                    f"{client.name} holds no records that it does not train on",
+                    'set client_test in [data], or others = "server" where the server has test data',
+                )
             if len(units_of(client.train)) < 2:
                 raise _wrong(
                     f"{client.name} trains on one {federation.task.group}: nobody can be left out",
@@ -155,6 +176,10 @@ class RecordMembership(Attack):
                     "asked for",
                     "lower records, set it to 0 for all there are, or change client_test in [data]",
                 )
+        if federation.private and self.rest:
+            raise _wrong(
+                "some layers stay at the clients, and their gradients are nobody's to know", "set rest = false"
+            )
         if federation.private and min(len(known) for known in self._asked(federation).always) < FEWEST_BESIDE:
             raise _wrong(
                 "some layers stay at the clients, and the records that are not asked about are fewer than "
@@ -166,10 +191,10 @@ class RecordMembership(Attack):
         """Warn where nobody says whose records are, and of so few shadows that no patient could be called exposed."""
         asked = self._asked(federation)
         found = []
-        if not asked.known:
+        if self.shadows and not asked.known:
             found.append("membership-inference: nobody says whose records are, so each counts as a patient of its own")
         fewest = fewest_worlds(asked.patients)
-        if self.shadows < fewest:
+        if 0 < self.shadows < fewest:
             found.append(
                 f"membership-inference: with {self.shadows} shadows none of {asked.patients} patients could be called "
                 f"exposed, not even one who is always told right; set shadows to {fewest} or more"
@@ -185,22 +210,43 @@ class RecordMembership(Attack):
         first = federation.task.clients[0].name
         return lambda index, client: index in rounds and (client == first or not single)
 
-    def effort(self, federation: Federation) -> Effort:
+    def effort(self, federation: Federation) -> Effort | None:
         """Shadow federations, beside those with which it was shown to find members."""
-        return Effort(self.shadows, NEEDED, "shadow federations")
+        return None if self._alone else Effort(self.shadows, NEEDED, "shadow federations")
 
     def trains(self, federation: Federation) -> dict[str, float]:
         """Rounds for the shadow federations, as many as the cell's own each; seats share them."""
+        if not self.shadows:
+            return {}
         about = f"{federation.strategy}/{federation.defences}/{self.records}/{self.looks}"
         return {f"shadows/{about}": float(self.shadows * federation.rounds)}
 
+    def passes(self, federation: Federation) -> float:
+        """Without shadows, which outweigh it: gradients of all in question, round by round; a look costs a third."""
+        if self.shadows or self.on != "updates":
+            return 0.0
+        clients = federation.task.clients
+        asked = 2 * self._each(federation) * len(clients)
+        looks = (2 + min(REFERENCES, len(clients) - 1)) * asked / 3 if "fedmia" in self.scores else 0.0
+        gradients = ALONE * asked if "regression" in self.scores else 0
+        rest = max(sum(len(c.train) for c in clients) - asked / 2, 0.0) if gradients and self.rest else 0.0
+        return len(looked_at(federation.rounds, self.looks)) * (gradients + rest + looks)
+
     def _each(self, federation: Federation) -> int:
-        most = max(len(data) for c in federation.task.clients for data in (c.train, c.test) if data is not None)
-        return max(1, self.records // (2 * len(federation.task.clients))) if self.records else most
+        clients = self._clients(federation)
+        most = max(len(data) for c in clients for data in (c.train, c.test) if data is not None)
+        return max(1, self.records // (2 * len(clients))) if self.records else most
+
+    def _clients(self, federation: Federation) -> Sequence[Client]:
+        """The clients with records that they do not train on: their own, or the server's."""
+        task = federation.task
+        if self.others == "clients" or task.test is None:
+            return task.clients
+        return dealt(task.clients, task.test, Stream(0, -2, "examiner", "dealt").numpy())
 
     def _asked(self, federation: Federation) -> Asked:
         rng = Stream(federation.seed, -2, "examiner", "record-membership").numpy()
-        return Asked.of(federation.task.clients, self._each(federation), rng)
+        return Asked.of(self._clients(federation), self._each(federation), rng)
 
     def challenges(self, lab: Lab) -> Iterator[Challenge]:
         """One question: all records of all clients."""
@@ -213,21 +259,25 @@ class RecordMembership(Attack):
             asked.owners, asked.records, looked_at(rounds, self.looks),
             beside=asked.always if federation.private else (),
         )  # fmt: skip
-        tables = lab.watched(asked.worlds(federation, coins, rounds, self.initial), look)
-        one = Look(look.owners, look.records, look.rounds, REFERENCES, look.beside)
+        tables = lab.watched(asked.worlds(federation, coins, rounds, self.initial), look) if self.shadows else []
+        one = Look(
+            look.owners, look.records, look.rounds if tables or "fedmia" in self.scores else (),
+            REFERENCES if "fedmia" in self.scores else 0, look.beside,
+        )  # fmt: skip
         kept = [(index, lab.kept(index)) for index in (look.rounds if self.on != "model" else ())]
         past = [(index, found) for index, found in kept if found is not None]
         if len(past) < len(kept):
             raise _wrong("what was sent in the rounds looked at was not kept", "run the study with another --out")
         mine = one(federation, history(past, lab.final_weights()))
         asks = self.on == "updates" and "regression" in self.scores
-        by_gradients = regressed(federation, one, past) if asks else np.full(len(asked.member), np.nan)
+        rest = asked.always if self.rest else ()
+        by_gradients = regressed(federation, one, past, rest) if asks else np.full(len(asked.member), np.nan)
         view = Seen(
             looks_of(mine, self.on), mine["models"][-1], mine["others"], mine["spread"], mine["own"], by_gradients
         )
         hints = Shadows(
-            np.stack([looks_of(table, self.on) for table in tables]),
-            np.stack([table["models"][-1] for table in tables]), coins, asked.patient,
+            np.array([looks_of(table, self.on) for table in tables]),
+            np.array([table["models"][-1] for table in tables]), coins, asked.patient,
         )  # fmt: skip
         people = People.of(asked, federation, self.risk)
         yield Challenge(view, hints, TrueMembers(asked.member, tuple(asked.owner), coins, people))
@@ -252,7 +302,7 @@ class RecordMembership(Attack):
             found["regression"] = view.regressed
         return Guesses(
             {name: found[name] for name in self.scores if name in found},
-            told_apart(hints.looks, hints.coins, hints.patient),
+            told_apart(hints.looks, hints.coins, hints.patient) if len(hints.coins) else hints.coins,
         )
 
     # the comparison
@@ -272,6 +322,8 @@ class RecordMembership(Attack):
                 )
             note = where if name in WITHOUT_SHADOWS else f"{self.shadows} shadow federations, {where}"
             found += leaks({"auc": area}, tpr_at_fprs(scores, secret.member), {"rule": name, "seat": self.seat}, note)
+        if not self.shadows:
+            return found
         return found + patient_results(guess.present == secret.coins, secret.people, self.seat)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
@@ -10,8 +11,10 @@ from torch import Tensor
 from torch.func import functional_call, grad, vmap
 
 from leakline.attacks.tables import Look, filled
+from leakline.data.base import Data
 from leakline.federation import Federation
 from leakline.leakage.regression import Products, memberships
+from leakline.mechanisms.per_example import clipped_sum
 from leakline.messages import Update
 from leakline.views import EVERYBODY, visible
 from leakline.weights import Layout, Weights, write
@@ -24,12 +27,16 @@ WIDEST = 2**16
 
 
 def regressed(
-    federation: Federation, look: Look, past: Iterable[tuple[int, tuple[Weights, list[Update]]]]
+    federation: Federation,
+    look: Look,
+    past: Iterable[tuple[int, tuple[Weights, list[Update]]]],
+    rest: Sequence[Data] = (),
 ) -> np.ndarray:
     """A score for each record of the look, over what was kept of its rounds; not a number where nothing was seen.
 
     Gradients are those of the model that was sent. Every round of a sender counts as much, however far its model moved.
-    A sender is one client, or under assumed secure aggregation all of them together.
+    A sender is one client, or under assumed secure aggregation all of them together. ``rest``: what else each client
+    trains on, where the attacker knows it.
     """
     eye = _Gradients(federation, look)
     ends = np.cumsum([0, *(len(data) for data in look.records)])
@@ -40,7 +47,11 @@ def regressed(
             if held:
                 moved = delta.only(lambda name, buffers=delta.layout.buffers: name not in buffers)  # type: ignore[misc]
                 rows = torch.cat([eye.rows(sent, at, moved.layout) for at in held])
-                senders.setdefault(sender, _Sums(held)).add(rows, -shortened(moved.vector[None])[0])
+                went = -shortened(moved.vector[None])[0]
+                if rest:
+                    known = torch.stack([eye.total(sent, rest[at], moved.layout) for at in held]).sum(0)
+                    rows, went = without(known + rows.sum(0) / 2, rows, went)
+                senders.setdefault(sender, _Sums(held)).add(rows, went)
     scores = np.full(int(ends[-1]), np.nan)
     for sums in senders.values():
         if not sums.halves:
@@ -108,6 +119,19 @@ class _Gradients:
             parts.append(shortened(self._treated(flat.nan_to_num(0.0, 0.0, 0.0))))
         return torch.cat(parts) if parts else torch.zeros(0, min(layout.size, WIDEST))
 
+    def total(self, sent: Weights, data: Data, layout: Layout) -> Tensor:
+        """The sum of the gradients of records that are known to be in an update, each as treated, shortened."""
+        bench, act = self.bench, self.federation.stack.treatment.examples
+        write(bench.model, sent)
+        bench.model.eval()
+        rows = slice(0, len(data))
+        bound = math.inf if act is None else act.clip
+        found = clipped_sum(bench.model, bench.loss, bench.inputs(data, rows), bench.targets(data, rows), bound)
+        names = [name for name, p in bench.model.named_parameters() if p.requires_grad]
+        sums = dict(zip(names, found.sums, strict=True))
+        flat = torch.cat([sums[entry.name].detach().reshape(-1) for entry in layout.entries])
+        return shortened(flat[None].cpu())[0]
+
     def _treated(self, rows: Tensor) -> Tensor:
         """Gradients as a client adds them up: clipped where the defence clips them, which is no secret."""
         act = self.federation.stack.treatment.examples
@@ -122,6 +146,19 @@ def _each(loss: Loss, held: dict[str, Tensor], x: Tensor, y: Tensor) -> dict[str
     except (RuntimeError, NotImplementedError, ValueError):  # a network that vmap cannot follow
         found = [grad(loss)(held, each, target) for each, target in zip(x, y, strict=True)]
         return {name: torch.stack([gradient[name] for gradient in found]) for name in held}
+
+
+def without(known: Tensor, rows: Tensor, sent: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradients and an update without what lies along the expected sum: known members, and half of those in question.
+
+    u = c (r + sum m_i g_i) + e with that direction t = r + sum g_i / 2 taken out of everything is
+    u' = c sum (m_i - 1/2) g_i' + e', whatever c is: nothing of the known members is left.
+    """
+    length = float(known.norm())
+    if not (math.isfinite(length) and length > 0):
+        return rows, sent
+    t = known / length
+    return rows - (rows @ t)[:, None] * t, sent - (sent @ t) * t
 
 
 def shortened(rows: Tensor) -> Tensor:

@@ -91,6 +91,15 @@ class Asked:
         return found
 
 
+def dealt(clients: Sequence[Client], data: Data, rng: np.random.Generator) -> tuple[Client, ...]:
+    """Clients whose own test parts are shares of ``data``, patients whole, at random."""
+    units = units_of(data)
+    order = rng.permutation(len(units))
+    shares = [[units[at] for at in order[place :: len(clients)]] for place in range(len(clients))]
+    rows = [np.concatenate([*share, np.array([], dtype=np.int64)]) for share in shares]
+    return tuple(replace(c, test=data.take(own)) for c, own in zip(clients, rows, strict=True))
+
+
 def units_of(data: Data) -> list[np.ndarray]:
     """The rows of each patient; each row by itself where nobody says."""
     if data.groups is None:

@@ -48,6 +48,8 @@ class Share:
 Rule = Callable[[nn.Module, Sequence[Use], frozenset[str], Members], Share]
 """How a kind of layer turns its uses into a share, for the parameters of these names."""
 
+FEW = 64
+"""Vectors of which all inner products cost less than the calls that would sort them by units."""
 BLOCK = 256
 """Positions that are gathered at once where units are smaller: more would leave the cache, fewer cost calls."""
 
@@ -115,6 +117,8 @@ def dense(layer: nn.Module, uses: Sequence[Use], wants: frozenset[str], members:
             * torch.linalg.vector_norm(g, dim=1, dtype=torch.float64)
         ) ** 2
         weight = Share(squares, lambda c: {"weight": (g * c.to(g.dtype)[:, None]).T @ x})
+    elif count == 1 and len(members.of) <= FEW:
+        return _dense_ghost(x, g, "bias" in wants, members)
     elif inner * outer <= count * max(2.0, len(members.of) / len(members)) * (inner + outer):
         weight = _rows({"weight": _formed(x, g, members)})
     else:
@@ -124,13 +128,24 @@ def dense(layer: nn.Module, uses: Sequence[Use], wants: frozenset[str], members:
 
 def _dense_ghost(x: Tensor, g: Tensor, bias: bool, members: Members) -> Share:
     """Weight and bias in one: a bias is the weight of an input that is always 1."""
-    squares = _ghost(members, x.shape[1], lambda pack: (pack.of(x), pack.of(g, quiet=True)), bias)
+    if x.shape[1] == 1 and len(members.of) <= FEW:
+        squares = _among(x[:, 0], g[:, 0], bias, members)
+    else:
+        squares = _ghost(members, x.shape[1], lambda pack: (pack.of(x), pack.of(g, quiet=True)), bias)
 
     def sums(c: Tensor) -> Sums:
         scaled = (g * _each(c, g, members)).flatten(0, 1)
         return {"weight": scaled.T @ x.flatten(0, 1)} | ({"bias": scaled.sum(0)} if bias else {})
 
     return Share(squares, sums)
+
+
+def _among(x: Tensor, g: Tensor, bias: bool, members: Members) -> Tensor:
+    """`_ghost` of few vectors: one Gram matrix of all of them, of which a unit has its own corner."""
+    a, b = x.double(), g.double()
+    alike = torch.mm(a, a.T).add_(float(bias)).mul_(torch.mm(b, b.T))
+    alike.masked_fill_(members.strangers.to(x.device), 0)  # not times 0: it may be infinite
+    return members.add(alike.sum(1)).clamp_(min=0)
 
 
 def _each(c: Tensor, g: Tensor, members: Members) -> Tensor:

@@ -80,6 +80,11 @@ class Members:
         return torch.equal(self.of, torch.arange(len(self.of), device=self.of.device))
 
     @cached_property
+    def strangers(self) -> Tensor:
+        """Of each two examples, whether they are of different units."""
+        return self.of[:, None] != self.of
+
+    @cached_property
     def _order(self) -> Tensor | None:
         """Examples unit by unit; None where they are given so."""
         return None if bool((self.of.diff() >= 0).all()) else torch.argsort(self.of, stable=True)
