@@ -166,3 +166,12 @@ def test_an_edited_attack_leaves_its_old_readings_behind(tmp_path):
 def test_which_readings_are_the_present_ones(listed, kept):
     lines = [{"by": k[0], "attack": k, "measure": "auc"} for k in ("b-1", "c-1", "b-2")]
     assert sorted(line["attack"] for line in newest(lines, listed)) == kept
+
+
+def test_what_can_be_told_from_guessing_stands_before_what_is_larger_over_few_trials():
+    lucky = Reading("auc", 0.9, 0.15, 1.0, n=8, by="clients", chance=0.5)
+    sure = Reading("auc", 0.7, 0.65, 0.75, n=900, by="membership", chance=0.5)
+    (setting,) = results_of([lucky, sure]).settings
+    assert setting.worst.by == "membership"
+    (setting,) = results_of([lucky, replace(sure, value=0.4, low=0.35, high=0.45)]).settings
+    assert setting.worst.by == "clients"  # below guessing is told from it too, and tells nothing

@@ -217,8 +217,16 @@ class Setting:
 
 
 def strongest(leaks: Sequence[Leak]) -> Leak | None:
-    """What got furthest above its chance, among yes-or-no questions if there are any."""
-    return max(comparable(leaks), key=lambda leak: leak.estimate.mean - (leak.chance or 0.0), default=None)
+    """What got furthest above its chance, among yes-or-no questions if there are any.
+
+    What can be told from guessing goes first: of many figures over few trials the largest is large by chance.
+    """
+
+    def far(leak: Leak) -> tuple[bool, float]:
+        above = leak.estimate.mean - (leak.chance or 0.0)
+        return leak.is_chance is False and above > 0, above
+
+    return max(comparable(leaks), key=far, default=None)
 
 
 def comparable(leaks: Sequence[Leak]) -> list[Leak]:
