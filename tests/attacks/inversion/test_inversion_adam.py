@@ -133,13 +133,16 @@ def test_an_unknown_rate_is_the_longest_way_that_a_weight_went():
 
 
 def test_a_unit_that_images_hardly_move_shows_them_through_adam():
-    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)  # of 200 seeds 5 have such a unit among random weights too, and 2 one that is rounded away
+        model = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
+        other = torch.rand(sum(p.numel() for p in model.parameters()))
     with torch.no_grad():
         model[1].bias.fill_(1.0)
         model[3].weight[:, 0] *= 1e-4
     bench, data = Bench(model, functional.cross_entropy), DIGITS.take([3])
     shown = []
-    for start in (bench.initial, bench.initial.like(torch.rand_like(bench.initial.vector))):
+    for start in (bench.initial, bench.initial.like(other)):
         change = train(bench, Job(start, data, Stream(0, 0, "a", "train"), 0), ONE).change
         update = Update("a", change, 1, 1)
         view = ServerView(start, lambda: bench, functional.cross_entropy, (start,), ONE, (start,), ((update,),))
