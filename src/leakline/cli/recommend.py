@@ -124,9 +124,8 @@ def _task(name: str, clients: int, trust: bool) -> tuple[Task, str]:
     from leakline.data import DATASETS, Even, partition
 
     if name not in DATASETS:
-        return load_study(name, trust=trust).cells[
-            0
-        ].federation().task, "# as they are, and:\nserver_validation = 0.1\n"
+        first = load_study(name, trust=trust).cells[0]
+        return first.federation().task, "# as they are, and:\nserver_validation = 0.1\n"
     try:
         source = DATASETS[name]()
     except TypeError as error:
