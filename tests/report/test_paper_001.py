@@ -137,7 +137,7 @@ def keep(run: Any, index: int, client: str, weights: Sequence[float]) -> None:
     layout = Layout((Entry("w", (2,)), Entry("mean", (1,), buffer=True)))
     sent = Weights(layout, torch.zeros(3))
     update = Update(client, Weights(layout, torch.tensor([*weights, 100.0])), examples=1, steps=3)
-    run.keep(Round(index, sent, (update,), (client,), (), sent))
+    run.kept.add(Round(index, sent, (update,), (client,), (), sent))
 
 
 def embed(run: Any, client: str, rows: Mapping[str, Sequence[Sequence[float]]]) -> None:

@@ -252,7 +252,7 @@ def test_kept_updates_are_written_and_hostile_client_names_are_not(tmp_path):
     run.open({})
     fed = tiny.federation(rounds=1)
     (round_,) = tiny.run(fed)
-    run.keep(round_)
+    run.kept.add(round_)
     folder = run.path / "kept" / "round-0000"
     assert sorted(p.name for p in folder.iterdir()) == [
         "a.safetensors",
@@ -264,7 +264,7 @@ def test_kept_updates_are_written_and_hostile_client_names_are_not(tmp_path):
 
     evil = Round(**{**round_.__dict__, "updates": (replace(round_.updates[0], client="../../../evil"),)})
     with pytest.raises(StoreError, match="file name"):
-        run.keep(evil)
+        run.kept.add(evil)
     assert not list(tmp_path.rglob("*evil*"))
 
 

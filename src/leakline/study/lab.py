@@ -71,7 +71,7 @@ class Lab:
 
     def kept(self, index: int) -> tuple[Weights, list[Update]] | None:
         """The weights sent in a round and the updates that were kept of it; None if none were."""
-        return self.run.kept(index, self.federation.wire)
+        return self.run.kept.of(index, self.federation.wire)
 
     def place(self, federation: Federation, told: Mapping[str, Any]) -> AbstractContextManager[Transport]:
         """Where the clients of a federation with something of the examiner's in it are."""
@@ -138,10 +138,10 @@ class Lab:
             self.counted.world_is_there(federation.rounds)
         other = Lab(federation, self.store, run, self.workers)
         wanted = {(i, name) for i, cohort in enumerate(other.cohorts()) for name in cohort if keep(i, name)}
-        if wanted - run.has_kept():  # the run was there already, from a study that kept less
+        if wanted - run.kept.there():  # the run was there already, from a study that kept less
             with run.locked(wait=True), LocalTransport(federation, self.workers) as transport:
                 for round_ in federate(federation, transport, keep=keep):
-                    run.keep(round_)
+                    run.kept.add(round_)
         return other
 
     def watched(self, federations: Sequence[Federation], look: base.Look) -> list[dict[str, np.ndarray]]:

@@ -36,8 +36,8 @@ from leakline.bench.memory import flatten, unflatten
 from leakline.errors import StoreError
 from leakline.federation import State
 from leakline.measures import Measure, read_measures
-from leakline.messages import Memory, Round, Update
-from leakline.names import clean, is_safe
+from leakline.messages import Memory
+from leakline.names import clean
 from leakline.readings import Reading
 from leakline.study.claims import Claim, claimed, holder_of
 from leakline.study.describe import FORMAT
@@ -57,6 +57,7 @@ from leakline.study.files import (
     write_json,
     write_lines,
 )
+from leakline.study.kept_rounds import RESTORE, KeptRounds
 from leakline.study.tensors import pack_sealed, read_sealed
 from leakline.weights import Entry, Layout, Weights
 
@@ -65,7 +66,6 @@ Work = Literal["training", "attacks"]
 WORKS: tuple[Work, ...] = ("training", "attacks")
 """What a process may have claimed of a run (`claims`)."""
 CHECKPOINT, BEFORE = "checkpoint.safetensors", "checkpoint-before.safetensors"
-RESTORE = "restore the file, or delete this run's folder to run it again"
 
 
 def finished(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -245,10 +245,7 @@ class Run:
         path = self.path / name
         lines = [line for line in Lines.read(path).good if line.get("round", -1) < index]
         if not _unbroken(lines, tails.get(name, "")):
-            raise StoreError(
-                f"{name}: lines of rounds before {index} are damaged or missing", self.key,
-                "restore the file, or delete this run's folder to run it again",
-            )  # fmt: skip
+            raise StoreError(f"{name}: lines of rounds before {index} are damaged or missing", self.key, RESTORE)
         write_lines(path, lines)
 
     def add_attack(self, key: str, readings: list[Reading]) -> None:
@@ -277,63 +274,10 @@ class Run:
         lines = {name: len(Lines.read(self.path / name).good) for name in LINES}
         write_json(self.path / "end.json", {"status": status, **entry, "lines": lines})
 
-    def keep(self, round_: Round) -> None:
-        """Store a round's kept updates and what was sent, for attacks."""
-        if not round_.updates:
-            return
-        folder = self.path / "kept" / f"round-{round_.index:04d}"
-        make_folder(folder)
-        layout = json.dumps([[e.name, list(e.shape), e.buffer] for e in round_.sent.layout.entries])
-        write_atomically(
-            folder / "sent.safetensors",
-            pack_sealed({"weights": round_.sent.vector.contiguous()}, {"layout": layout}),
-        )
-        for update in round_.updates:
-            if not is_safe(update.client):
-                raise StoreError(
-                    f"a client's name cannot be a file name: {update.client[:40]!r}", fix="rename the client"
-                )
-            name = update.client if update.part == 0 else f"{update.client}.part-{update.part}"
-            meta = {
-                "examples": str(update.examples),
-                "steps": str(update.steps),
-                "part": str(update.part),
-                "client": update.client,
-            }
-            write_atomically(
-                folder / f"{name}.safetensors",
-                pack_sealed({"delta": update.delta.vector.contiguous()}, meta),
-            )
-
-    def kept(self, index: int, layout: Layout) -> tuple[Weights, list[Update]] | None:
-        """What `keep` stored of a round: the weights sent and the updates, in the order of names; None if nothing."""
-        folder = self.path / "kept" / f"round-{index:04d}"
-        if not (folder / "sent.safetensors").is_file():
-            return None
-        sent = Weights(layout, self._tensors(folder / "sent.safetensors")[0]["weights"])
-        updates = []
-        for path in sorted(folder.glob("*.safetensors")):
-            if path.name != "sent.safetensors":
-                tensors, meta = self._tensors(path)
-                who, part = meta["client"], int(meta.get("part", 0))
-                delta = sent.like(tensors["delta"])
-                updates.append(Update(who, delta, int(meta["examples"]), int(meta["steps"]), part=part))
-        return sent, updates
-
-    def _tensors(self, path: Path) -> tuple[dict[str, Any], dict[str, str]]:
-        try:
-            return read_sealed(path, self.path)
-        except StoreError:
-            raise
-        except Exception as error:  # a damaged file may fail in any way
-            where = f"{self.key}/kept/{path.parent.name}"
-            raise StoreError(f"{path.name} is damaged ({type(error).__name__}: {error})", where, RESTORE) from error
-
-    def has_kept(self) -> set[tuple[int, str]]:
-        """Of which rounds and clients updates were kept."""
-        paths = self.path.glob("kept/round-*/*.safetensors")
-        stems = [(p.parent.name.removeprefix("round-"), p.stem) for p in paths if p.stem != "sent"]
-        return {(int(index), stem.partition(".part-")[0]) for index, stem in stems if index.isdigit()}
+    @property
+    def kept(self) -> KeptRounds:
+        """Updates that attacks asked for."""
+        return KeptRounds(self.path)
 
     def media(self, attack: str) -> Path:
         """Where what an attack made to look at stands; it may show what clients hold, so reports can do without."""

@@ -82,7 +82,7 @@ def train_run(
                         break
                     utility = judged(federation, transport, averaged(round_, state, federation.judging.average))
                     losses += [r.value for r in utility if r.measure == "loss" and r.client is None]
-                    run.keep(round_)
+                    run.kept.add(round_)
                     run.commit(state, transport.memories, _record(round_), utility)
                     run.log(round=round_.index, seconds=round(time.perf_counter() - started, 3))
                     started = time.perf_counter()
