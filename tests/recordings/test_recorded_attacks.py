@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from leakline.attacks import MENU, GradientInversion
-from leakline.attacks.inversion.attack import Method
+from leakline.attacks.inversion.variants import Method
 from leakline.bench.training import Plan
 from leakline.data.base import Client, Data, Task
 from leakline.errors import DataError, LeaklineError, StackError

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from leakline.attacks import MENU, Attack, GradientInversion
-from leakline.attacks.inversion.attack import SETTINGS
 from leakline.attacks.inversion.intercepted import norm_momenta
+from leakline.attacks.inversion.variants import SETTINGS
 from leakline.bench.training import Plan
 from leakline.data.guard import npz_names, read_npz
 from leakline.errors import DataError, LeaklineError, StackError, StudyError

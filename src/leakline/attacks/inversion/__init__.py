@@ -4,11 +4,12 @@ Read in this order: `simulate` (the client's steps as a function of its images),
 running averages), `exposed` (what can be read exactly), `objective`, `search`, `attack`.
 """
 
-from leakline.attacks.inversion.attack import VARIANTS, GradientInversion
+from leakline.attacks.inversion.attack import GradientInversion
 from leakline.attacks.inversion.intercepted import Intercepted, problem_of
 from leakline.attacks.inversion.objective import Terms
 from leakline.attacks.inversion.search import Found, Search, Standing, search
 from leakline.attacks.inversion.simulate import simulate
+from leakline.attacks.inversion.variants import VARIANTS
 
 __all__ = [
     "VARIANTS",
