@@ -268,3 +268,23 @@ def test_unknown_names_get_the_nearest_one():
         resolve("small-cnn", {"chanels": [8]})
     with pytest.raises(StudyError, match="has no settings"):
         resolve("paper-002-cnn", {"width": 3})
+
+
+@pytest.mark.parametrize("name", ["small-cnn", "motion-cnn", "paper-000-cnn"])
+def test_relu_behind_the_pool_is_the_same_network_bit_for_bit(name):
+    shape = (2, 40) if name == "motion-cnn" else (1, 20, 20)
+    ours = MENU[name]().build(shape, 3).eval()
+    layers = list(ours.children())
+    pools = [i for i, layer in enumerate(layers) if isinstance(layer, nn.MaxPool1d | nn.MaxPool2d)]
+    assert len(pools) == 2
+    assert all(isinstance(layers[i + 1], nn.ReLU) for i in pools)
+    for i in pools:
+        layers[i], layers[i + 1] = layers[i + 1], layers[i]
+    x = torch.randn(16, *shape, generator=torch.Generator().manual_seed(0))
+    x[0] = 0.0  # the same everywhere: every window has ties
+    found = []
+    for network in (ours, nn.Sequential(*layers)):
+        outputs = network(x)
+        gradients = torch.autograd.grad(outputs.square().sum(), list(ours.parameters()))
+        found.append([outputs, *gradients])
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))

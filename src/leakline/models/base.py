@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Mapping
+from itertools import pairwise
 from math import gcd
 from typing import Literal, Protocol, get_args, runtime_checkable
 
@@ -74,6 +77,19 @@ def image(model: str, shape: Shape, minimum: int) -> tuple[int, int, int]:
 def activation(name: Activation) -> nn.Module:
     """The activation of this name, never in place (in-place ones break functional training)."""
     return _ACTIVATIONS[name]()
+
+
+def in_turn(layers: Mapping[str, nn.Module]) -> nn.Sequential:
+    """Layers one after another, but ReLU behind the maximum pool that follows it.
+
+    The largest of four, if it is positive, is the largest of those that are, and has the whole gradient either way: the
+    same values and gradients, bit for bit, and ReLU has a quarter of the work.
+    """
+    found = list(layers.items())
+    for i, ((_, one), (_, other)) in enumerate(pairwise(found.copy())):
+        if isinstance(one, nn.ReLU) and isinstance(other, nn.MaxPool1d | nn.MaxPool2d):
+            found[i], found[i + 1] = found[i + 1], found[i]
+    return nn.Sequential(OrderedDict(found))
 
 
 def norm(name: Norm, channels: int) -> list[nn.Module]:

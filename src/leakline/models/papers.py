@@ -8,7 +8,7 @@ from typing import Literal
 
 from torch import nn
 
-from leakline.models.base import Kind, Shape, fraction, image, needs, one_of
+from leakline.models.base import Kind, Shape, fraction, image, in_turn, needs, one_of
 
 Init = Literal["glorot", "torch"]
 
@@ -45,7 +45,7 @@ class Paper000CNN:
         needs("paper-000-cnn", "classification", kind)
         channels, height, width = image("paper-000-cnn", shape, minimum=18)
         rows, columns = (((size - 2) // 2 - 2) // 2 - 2 for size in (height, width))
-        network = nn.Sequential(
+        network = in_turn(
             OrderedDict[str, nn.Module](
                 conv1=nn.Conv2d(channels, 32, 3),
                 relu1=nn.ReLU(),

@@ -16,6 +16,7 @@ from leakline.models.base import (
     Shape,
     activation,
     image,
+    in_turn,
     needs,
     norm,
     one_of,
@@ -63,7 +64,7 @@ class SmallCNN:
         layers["dense1"] = nn.Linear(self.channels[-1] * (height // shrink) * (width // shrink), self.hidden)
         layers["act_dense1"] = activation(self.activation)
         layers["dense2"] = nn.Linear(self.hidden, classes)
-        return nn.Sequential(layers)
+        return in_turn(layers)
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ class MotionCNN:
             )
         length = ((shape[1] - 4) // 2 - 4) // 2
         (first, second), (upper, lower) = self.channels, self.hidden
-        return nn.Sequential(
+        return in_turn(
             OrderedDict[str, nn.Module](
                 conv1=nn.Conv1d(shape[0], first, 5),
                 act1=activation(self.activation),
