@@ -74,6 +74,9 @@ DEFENCES = {
     ),
     "hide-layers": Example({"first": 1}, None, draws=False),
     "gaussian-noise": Example({"std": 0.1}, {"std": 0.0}),
+    "replayed-noise": Example(
+        {"clip": 0.5, "sigmas": (0.1, 0.3, 0.2)}, {"clip": 1e6, "sigmas": (0.0, 0.0, 0.0)}, needs={"rounds": 3}
+    ),
     "pinned-model": Example({}, {}, draws=False),
 }
 

@@ -42,6 +42,7 @@ _HOME = {
     "PercentileGaussian": "leakline.defences",
     "Plan": "leakline.bench.training",
     "Reading": "leakline.readings",
+    "ReplayedNoise": "leakline.defences",
     "Round": "leakline.messages",
     "Stack": "leakline.stack",
     "Strategy": "leakline.strategies",
@@ -104,6 +105,7 @@ if TYPE_CHECKING:
     from leakline.defences import LdpSgd as LdpSgd
     from leakline.defences import MetricPrivacy as MetricPrivacy
     from leakline.defences import PercentileGaussian as PercentileGaussian
+    from leakline.defences import ReplayedNoise as ReplayedNoise
     from leakline.errors import LeaklineError as LeaklineError
     from leakline.federation import Federation as Federation
     from leakline.federation import Transport as Transport

@@ -97,6 +97,16 @@ class Federation(Settings):
         return replace(self, defences=self.stack.defences) if Stack(self.defences).wishful else self
 
     @cached_property
+    def source(self) -> Federation | None:
+        """The federation whose run has to be there before this one's, where a defence follows another stack."""
+        follower = self.stack.follower
+        return None if follower is None else replace(self, defences=follower.source).granted
+
+    def told(self, run: str, facts: Sequence[Mapping[str, float]]) -> Federation:
+        """The same federation, told what the rounds of its source's run wrote down."""
+        return replace(self, defences=self.stack.told(run, facts))
+
+    @cached_property
     def clients(self) -> Mapping[str, Client]:
         """Clients by name."""
         return {client.name: client for client in self.task.clients}

@@ -44,6 +44,8 @@ class Stack:
         if len(owners := self.using("gradient").defences) > 1:
             first, second = (type(owner).__name__ for owner in owners[:2])
             raise StackError(f"{first} and {second} both want to form the gradient", fix="keep one of them in a stack")
+        if sum(bool(defence.follows) for defence in self.defences) > 1:
+            raise StackError("two defences of a stack follow another run", fix="keep one of them in a stack")
 
     def __bool__(self) -> bool:
         return bool(self.defences)
@@ -140,6 +142,15 @@ class Stack:
     def unsampled(self) -> tuple[Defence, ...]:
         """The defences without any sampling of records."""
         return tuple(defence.unsampled() for defence in self.defences)
+
+    @property
+    def follower(self) -> Defence | None:
+        """The defence that needs to be told what another run wrote down, if there is one."""
+        return next((defence for defence in self.defences if defence.follows), None)
+
+    def told(self, run: str, facts: Sequence[Mapping[str, float]]) -> tuple[Defence, ...]:
+        """The defences, those that follow the run of that key told what its rounds wrote down."""
+        return tuple(defence.told(run, facts) if defence.follows else defence for defence in self.defences)
 
     # books
 

@@ -67,7 +67,7 @@ def test_a_server_that_has_none_of_the_data_can_check_and_promise_the_same(name)
 
 @pytest.mark.parametrize("name", [n for n in DEFENCES if DEFENCES[n].nothing is not None])
 def test_strength_zero_is_the_identity(name):
-    plain = tiny.run(federation())
+    plain = tiny.run(federation(**DEFENCES[name].needs))
     defended = tiny.run(federation(make(name, DEFENCES[name].nothing)))
     for one, other in zip(plain, defended, strict=True):
         assert torch.equal(one.result.vector, other.result.vector)

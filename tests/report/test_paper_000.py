@@ -14,6 +14,7 @@ from leakline.papers.metric_privacy import printed as paper_000_printed
 from leakline.papers.metric_privacy.tables import accuracies
 from leakline.readings import Reading
 from leakline.report.charts.menu import save
+from leakline.report.verdicts import NOT_RUN, nothing
 from leakline.results import Results, read
 from leakline.results.table import FORMS, Table, render
 from leakline.study.run import run_study
@@ -46,13 +47,14 @@ epochs = 1
 none           = []
 global-dp      = [{{ use = "global-dp", noise_multiplier = 0.01, clip = 5.0, at = "model" }}]
 metric-privacy = [{{ use = "metric-privacy", noise_multiplier = 0.01, clip = 5.0, reading = "paper" }}]
+matched-noise  = [{{ use = "replayed-noise", of = "metric-privacy", clip = 5.0, at = "model" }}]
 [presets.other.training]
 epochs = 2
 [presets.desk]
 seeds = [0, 1]
 """
 SCENARIO = '[scenarios.homogeneous.data]\npartition = "even"\n'
-ATTACK = '[[attacks]]\nuse = "client-inference"\nworlds = 2\nshadow = 0.2\nscores = ["loss", "own"]\n'
+ATTACK = '[[attacks]]\nuse = "client-inference"\nworlds = 2\nshadow = 0.2\nscores = ["loss", "own", "paper"]\n'
 
 
 def table(name: str, results: Results) -> Table:
@@ -92,7 +94,8 @@ def test_printed_numbers_stand_beside_ours(trained: Results) -> None:
     assert rows["FedAvg"][1] == "0.929 ± 0.008"
     assert rows["FedYogi"][5] == "0.911 ± 0.012"
     assert rows["FedMedian"][2] is None  # not run
-    assert rows["FedAvg"][7] is None  # no control in this study
+    assert rows["FedAvg"][7].seeds == 2  # the control, which the paper lacks
+    assert rows["FedMedian"][7] is None
     test = table("5", trained)
     assert test.rows[0][:3] == ("FedAvg", "accuracy", 0.909)
     assert test.rows[1][4] == 0.862
@@ -134,7 +137,8 @@ def test_class_counts_come_from_the_run(trained: Results) -> None:
 def test_gap_and_noise(trained: Results) -> None:
     rows = {row[1]: row for row in table("gap", trained).rows}
     assert rows["fedavg"][2].seeds == 2
-    assert rows["fedavg"][3] is None  # no control
+    assert rows["fedavg"][3].seeds == 2
+    assert " above 0, p = " in rows["sign test"][3]
     single = [
         row[2].mean
         for name, row in rows.items()
@@ -152,15 +156,31 @@ def test_gap_and_noise(trained: Results) -> None:
     assert 0 < low <= middle <= high
     assert 0.05 / (3 * high) <= std <= 0.05 / (3 * low)
     assert rounds == 6
+    assert found["fedavg", "matched-noise"][3:] == (None, None, None, std, rounds)  # the same noise, nothing measured
+
+
+def test_the_pooled_tests_are_stated_before_they_are_run(trained: Results, attacked: Results) -> None:
+    ran = {"metric-privacy": trained, "client-inference": attacked}
+    for stores in ({study: nothing(study) for study in ran}, ran):
+        rows = PAPER.verdicts(stores)["What the paper concludes"]
+        equal_z, equal_noise, *_, hidden = rows
+        assert all("two-sided sign test" in row.note for row in (equal_z, equal_noise))
+        assert "t-interval" in hidden.note
+        assert {row.ours == NOT_RUN for row in rows} == {stores is not ran}
+    pairs = [row[3].mean for row in table("gap", trained).rows if row[1] in ("fedavg", "fedopt")]
+    assert equal_noise.ours == f"{mean(pairs):.3f}"
+    assert equal_noise.seeds == 2
+    assert hidden.n == 2  # strategies
 
 
 def test_inference_tables(attacked: Results) -> None:
     rows = {row[0]: row for row in table("9", attacked).rows}
-    assert rows["aggregated"][1::2] == (1.032, 3.603, 1.135, None)
+    assert rows["aggregated"][1:6:2] == (1.032, 3.603, 1.135)
     assert rows["target (shadow set)"][3] == 4.848
     assert rows["difference (%)"][5] == 24.631
     assert rows["difference (%) without the target"][1] is None
     assert rows["difference (%) without the target"][2] is not None
+    assert rows["aggregated"][7].seeds == 2  # the control's worlds
     for column in (2, 4, 6):  # with one world the three lines are tied by the formula; means over two nearly so
         aggregated, shadow = rows["aggregated"][column].mean, rows["target (shadow set)"][column].mean
         assert rows["difference (%)"][column].mean == pytest.approx(100 * (shadow - aggregated) / shadow, abs=3)
@@ -168,7 +188,7 @@ def test_inference_tables(attacked: Results) -> None:
     assert eleven[1:4:2] == (1.010, 3.514)
     assert eleven[2].seeds == 2
     found = table("inference", attacked)
-    assert len(found.rows) == 6 * 4  # settings x scores
+    assert len(found.rows) == 8 * 6  # settings x scores
     assert table("10", attacked).rows[0][1] == 0.595
 
 
@@ -191,12 +211,12 @@ def test_a_rebuilt_model_scores_as_it_did(trained: Results) -> None:
     assert area == pytest.approx(stored, abs=1e-6)
     width, height = curve.fpr[1:] - curve.fpr[:-1], (curve.tpr[1:] + curve.tpr[:-1]) / 2
     assert float((width * height).sum()) == pytest.approx(area, abs=1e-9)
-    assert len(table("C4", trained).rows) == 6 * 101
+    assert len(table("C4", trained).rows) == 8 * 101
 
 
 def test_figures_are_charts_and_their_files_repeatable(trained: Results, tmp_path: Path) -> None:
     first, second = (save(trained, "metric-privacy", tmp_path / name) for name in "ab")
-    assert {p.stem for p in first} == {"B2-none", "B2-global-dp", "B2-metric-privacy"}
+    assert {p.stem for p in first} == {"B2-none", "B2-global-dp", "B2-metric-privacy", "B2-matched-noise"}
     assert [p.read_bytes() for p in first] == [p.read_bytes() for p in second]
     drawn = PAPER.charts(trained)["B2-none"]
     assert [one.name for one in drawn.series] == ["FedAvg", "FedOpt"]
@@ -220,8 +240,8 @@ def test_a_model_that_cannot_be_rebuilt_is_said(trained: Results) -> None:
     [
         ("metric-privacy", "desk", 2 * 6 * 4),
         ("metric-privacy", "paper", 2 * 6 * 4 * 5),
-        ("client-inference", "desk", 6 * 3),
-        ("client-inference", "paper", 6 * 3),
+        ("client-inference", "desk", 6 * 4),
+        ("client-inference", "paper", 6 * 4),
     ],
 )
 def test_the_built_in_studies_hold_the_papers_grid(
@@ -231,5 +251,5 @@ def test_the_built_in_studies_hold_the_papers_grid(
     study = load(name, preset)
     assert len(study.cells) == cells
     assert {c.labels["strategy"] for c in study.cells} == set(paper_000_printed.STRATEGIES)
-    assert {c.labels["defence"] for c in study.cells} >= set(paper_000_printed.DEFENCES)
+    assert {c.labels["defence"] for c in study.cells} == {*paper_000_printed.DEFENCES, paper_000_printed.CONTROL}
     assert "stands in" in study.notes[0]

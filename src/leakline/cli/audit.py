@@ -150,6 +150,7 @@ def _study(target: str, preset: str, out_dir: Path | None, played: Attack, trust
     from leakline.study.carded import card_of
     from leakline.study.describe import description, key_of
     from leakline.study.lab import Lab, meet
+    from leakline.study.sources import sourced
     from leakline.study.spec import built_in
     from leakline.study.store import Store
 
@@ -172,7 +173,7 @@ def _study(target: str, preset: str, out_dir: Path | None, played: Attack, trust
         if run.end is None or run.end["status"] != "finished":
             missing += 1
             continue
-        meet(audits, Lab(federation, store, run, says=_say))
+        meet(audits, Lab(sourced(store, federation), store, run, says=_say))
         cards.append(card_of(run, cell.name, measures))
     if missing:
         err.print(f"{missing} of {len(study.cells)} cells were not run yet and not audited: leakline run {target}")

@@ -17,6 +17,7 @@ from leakline.defences.noised import Noised
 from leakline.defences.percentile_gaussian import PercentileGaussian
 from leakline.defences.personal_layers import FedBN, FedPer
 from leakline.defences.pinned_model import PinnedModel
+from leakline.defences.replayed_noise import ReplayedNoise
 
 __all__ = [
     "MENU",
@@ -40,6 +41,7 @@ __all__ = [
     "PercentileGaussian",
     "PinnedModel",
     "Promises",
+    "ReplayedNoise",
     "Stage",
     "Terms",
     "Wish",
@@ -62,5 +64,6 @@ MENU: dict[str, type[Defence]] = {
     "fedbn": FedBN,
     "hide-layers": HideLayers,
     "gaussian-noise": GaussianNoise,
+    "replayed-noise": ReplayedNoise,
     "pinned-model": PinnedModel,
 }

@@ -194,6 +194,29 @@ class Defence:
         return self
 
     @property
+    def follows(self) -> str:
+        """The name of a stack whose run has to be there before one with this defence can begin; "": none has to."""
+        return ""
+
+    @property
+    def source(self) -> tuple[Defence, ...]:
+        """The defences of the stack that it follows."""
+        return ()
+
+    @property
+    def run(self) -> str:
+        """The key of the run that it was told of."""
+        return ""
+
+    def following(self, source: Sequence[Defence]) -> Self:
+        """The same, knowing the stack that it follows; a ValueError where it cannot follow that one."""
+        return self
+
+    def told(self, run: str, facts: Sequence[Mapping[str, float]]) -> Self:
+        """The same, told what the rounds of the run of that key wrote down."""
+        return self
+
+    @property
     def law(self) -> Law | None:
         """The law of a report, where it is known in closed form."""
         return None

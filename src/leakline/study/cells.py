@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import html
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+from leakline.defences import Defence
 from leakline.errors import StudyError
 from leakline.federation import Federation
 from leakline.foreign import Foreign
@@ -25,6 +26,8 @@ class Cell:
     federation: Callable[[], Federation] = field(repr=False)
     attacks: Mapping[str, Any] | None = None
     """What meets this cell, where its scenario names attacks of its own; None: the study's."""
+    follows: str = ""
+    """The defence of the cell with otherwise the same labels that has to be run before this one; "": none."""
 
     @property
     def name(self) -> str:
@@ -119,7 +122,29 @@ class Study:
             cells = tuple(c for c in cells if str(c.labels.get(label)) in chosen)
         if not cells:
             raise StudyError("--only leaves no cell", self.name, "ask for values that occur together")
-        return replace(self, cells=cells, narrowed=len(cells) < len(self.cells) or self.narrowed)
+        taken = {id(cell) for cell in cells}
+        needed = {id(source): source for cell in cells if (source := self.source_of(cell)) and id(source) not in taken}
+        cells = tuple(cell for cell in self.cells if id(cell) in taken or id(cell) in needed)
+        more = [f"{source.name} is run too: a chosen cell follows it" for source in needed.values()]
+        narrowed = len(cells) < len(self.cells) or self.narrowed
+        return replace(self, cells=cells, narrowed=narrowed, notes=(*self.notes, *more))
+
+    def source_of(self, cell: Cell) -> Cell | None:
+        """The cell that has to be run before another, with the same labels but for the defence; None: no cell has."""
+        if not cell.follows:
+            return None
+        found = self._by_labels.get(_labelled({**cell.labels, "defence": cell.follows}))
+        if found is None:
+            raise StudyError(
+                f'it follows the defence "{cell.follows}", and no cell with that defence has otherwise its labels',
+                cell.name,
+                f'give the study a defence "{cell.follows}" too',
+            )
+        return found
+
+    @cached_property
+    def _by_labels(self) -> dict[tuple[str, ...], Cell]:
+        return {_labelled(cell.labels): cell for cell in self.cells}
 
     def run(self, out: str | Path = "", workers: int = 0, at_once: int = 1) -> Path:
         """Train what is missing, attack, ``at_once`` cells at a time; returns the directory (default: runs/NAME)."""
@@ -144,6 +169,11 @@ class Study:
         return f"<table><caption>{html.escape(self.title or self.name)}</caption>{body}</table>"
 
 
+def _labelled(labels: Mapping[str, Any]) -> tuple[str, ...]:
+    """Labels as something to look a cell up by; a swept list cannot be hashed."""
+    return tuple(sorted(f"{key}={value}" for key, value in labels.items()))
+
+
 def _listed(values: str, known: Sequence[str]) -> list[str]:
     """Values in one text with commas between; those that are known may have commas of their own."""
     found: list[str] = []
@@ -154,6 +184,25 @@ def _listed(values: str, known: Sequence[str]) -> list[str]:
     return found or [""]
 
 
+def follows(stack: Iterable[Defence]) -> str:
+    """The name of the stack that one follows; "": none."""
+    return next((defence.follows for defence in stack if defence.follows), "")
+
+
+def following(stack: Sequence[Defence], source: Sequence[Defence]) -> tuple[Defence, ...]:
+    """A stack that follows another, knowing it."""
+    return tuple(defence.following(source) if defence.follows else defence for defence in stack)
+
+
+def _with_sources(stacks: Mapping[Any, Sequence[Defence]]) -> dict[Any, Sequence[Defence]]:
+    """Stacks by name, those that follow another knowing it, and behind it."""
+    for name, stack in stacks.items():
+        if (of := follows(stack)) and of not in stacks:
+            raise ValueError(f'{name} follows "{of}", and there is no such defence: one of {[*stacks]}')
+    alone = {name: stack for name, stack in stacks.items() if not follows(stack)}
+    return alone | {n: following(stack, stacks[follows(stack)]) for n, stack in stacks.items() if n not in alone}
+
+
 def grid(base: Federation, **axes: Mapping[str, Any] | Sequence[Any]) -> tuple[Cell, ...]:
     """Federations that differ from ``base`` along the given axes.
 
@@ -161,6 +210,8 @@ def grid(base: Federation, **axes: Mapping[str, Any] | Sequence[Any]) -> tuple[C
     ``grid(base, defences={"none": (), "dp": (GlobalDP(1, 1),)}, seed=range(5))``.
     """
     named = {k: dict(v) if isinstance(v, Mapping) else {value: value for value in v} for k, v in axes.items()}
+    if "defences" in named:
+        named["defences"] = _with_sources(named["defences"])
     label = {"defences": "defence"}
     fixed = {"strategy": "given", "defence": "given" if base.defences else "none", "seed": base.seed}
     cells = []
@@ -171,6 +222,7 @@ def grid(base: Federation, **axes: Mapping[str, Any] | Sequence[Any]) -> tuple[C
             Cell(
                 fixed | {label.get(k, k): name for k, name in chosen.items()},
                 partial(lambda f: f, federation),
+                follows=follows(federation.defences),
             )
         )
     return tuple(cells)

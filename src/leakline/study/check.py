@@ -22,6 +22,7 @@ from leakline.study.judges import NOT_ALIKE, baseline_of
 from leakline.study.run import cell_mistakes, check_model, model_of, said_once
 from leakline.study.shared_work import SharedWork
 from leakline.study.sharing import look_again, looking
+from leakline.study.sources import check_source
 from leakline.study.spec import Mistaken
 from leakline.study.strongest import Choice
 from leakline.study.timing import Timed, timed_pass
@@ -176,6 +177,7 @@ def _checked(study: Study) -> Checked:
                 timed[networks] = timed_pass(federation)
                 _note_wire(checked.wire, " ".join(str(v) for _, v in scenario), cell, federation)
             federation, found = _granted(federation)
+            check_source(study, cell, federation)
             if found := [*found, *cell_mistakes(federation, attacks)]:
                 note(cell, found)
                 continue

@@ -74,6 +74,9 @@ def description(federation: Federation) -> dict[str, Any]:
         if not (field.metadata.get("quiet") and value == field.default)
     }
     versions = {"leakline": __version__, "torch": torch.__version__, "format": FORMAT}
+    if (follower := federation.stack.follower) is not None:
+        assert federation.source is not None
+        settings["follows"] = follower.run or key_of(description(federation.source))
     return {"federation": settings, "versions": versions, "threads": THREADS}
 
 

@@ -91,6 +91,9 @@ class OnRay:
                 self.refused.append(number)
                 return
             files = read_files(work.store.root, key)
+            if (source := work.sources.get(number)) is not None:  # what it wrote down is told to this one
+                theirs = read_files(work.store.root, work.keys[source])
+                files |= {name: data for name, data in theirs.items() if name.endswith((".json", ".jsonl"))}
         name = work.study.cells[number].name
         order = Order(
             self.asked, number, tuple(work.keys), __version__, str(work.store.root.absolute()) if self.shared else "",

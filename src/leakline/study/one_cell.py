@@ -20,6 +20,7 @@ from leakline.study.claims import Busy
 from leakline.study.counted import Counted, place_of
 from leakline.study.lab import Lab, meet
 from leakline.study.pace import Pace, Standing
+from leakline.study.sources import sourced
 from leakline.study.store import Store
 from leakline.study.train import Opens, silent, train_run
 
@@ -48,6 +49,18 @@ class Work:
             met[key] += self.study.attacks_on(cell).values()
         return met
 
+    @cached_property
+    def sources(self) -> dict[int, int]:
+        """By the number of a cell: that of the one that it follows."""
+        numbers = {id(cell): number for number, cell in enumerate(self.study.cells)}
+        found = {number: self.study.source_of(cell) for number, cell in enumerate(self.study.cells) if cell.follows}
+        return {number: numbers[id(source)] for number, source in found.items()}
+
+    @property
+    def groups(self) -> list[str]:
+        """For each cell the key of its run, or of the one that it follows: what has to be done by one command."""
+        return [self.keys[self.sources.get(number, number)] for number in range(len(self.keys))]
+
     def do(self, number: int, pace: Pace | None) -> dict[str, Any]:
         """Do one cell, whatever becomes of it; says how it went, in plain values."""
         try:
@@ -60,7 +73,7 @@ class Work:
 
     def _do(self, number: int, pace: Pace | None) -> How:
         cell, key = self.study.cells[number], self.keys[number]
-        federation = cell.federation().granted
+        federation = sourced(self.store, cell.federation().granted)
         counted = None
         if pace is not None:
             place = (f"cell {number + 1} of {len(self.study.cells)}", cell.name)

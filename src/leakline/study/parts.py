@@ -38,7 +38,8 @@ class Part:
     def cells(self, keys: Sequence[str]) -> list[int]:
         """The positions of its cells, given the key of each cell's run; cells that are one run stay together.
 
-        Runs are dealt out in turn, since neighbours in a grid take about as long as each other.
+        Given the key of the run that a cell follows in place of its own, it stays with that one too. Runs are dealt
+        out in turn, since neighbours in a grid take about as long as each other.
         """
         turns = {key: turn for turn, key in enumerate(dict.fromkeys(keys))}
         return [position for position, key in enumerate(keys) if turns[key] % self.of == self.number - 1]

@@ -31,6 +31,7 @@ from leakline.study.one_cell import Work
 from leakline.study.pace import Pace, Standing
 from leakline.study.parts import Part
 from leakline.study.sharing import look_again
+from leakline.study.sources import check_source
 from leakline.study.store import Run, Store
 from leakline.study.train import Opens
 
@@ -101,7 +102,7 @@ def _run_study(
     ledger = Ledger(pace, store, workers)
     keys = check_parts(study, partial(_count, ledger, study) if watch else None)
     work = Work(study, keys, store, workers, opens, deadline)
-    numbers = part.cells(keys)
+    numbers = part.cells(work.groups)
     for left_out in set(range(len(keys))).difference(numbers):
         pace.drop(study.cells[left_out].name)
     if watch and opens is None and here:
@@ -182,14 +183,17 @@ def _count(ledger: Ledger, study: Study, cell: Cell, key: str, federation: Feder
 def _next_free(work: Work, left: deque[int], busy: Collection[int]) -> int | None:
     """Take the first cell whose run nobody is working on, here or elsewhere; None where there is none.
 
-    Cells that are one run are done in their order, so that its title and its attacks are those of one process.
+    Cells that are one run are done in their order, so that its title and its attacks are those of one process; a
+    cell that follows another is done when that one is.
     """
     first: dict[str, int] = {}
     for number in sorted([*left, *busy]):
         first.setdefault(work.keys[number], number)
     for _ in range(len(left)):
         number = left.popleft()
-        if first[work.keys[number]] == number and not work.store.run(work.keys[number]).held:
+        source = work.sources.get(number)
+        waits = source is not None and (source in left or source in busy or work.store.run(work.keys[source]).held)
+        if not waits and first[work.keys[number]] == number and not work.store.run(work.keys[number]).held:
             return number
         left.append(number)
     return None
@@ -211,6 +215,7 @@ def check_parts(study: Study, see: Callable[[Cell, str, Federation], None] | Non
                 check_model(federation)
                 seen.add(model)
             federation = federation.granted
+            check_source(study, cell, federation)
             if found := cell_mistakes(federation, study.attacks_on(cell)):
                 for error in found:
                     wrong.setdefault(str(error), []).append(cell.name)

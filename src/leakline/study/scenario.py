@@ -22,7 +22,7 @@ from leakline.settings import Table
 from leakline.strategies import Strategy
 from leakline.study import kinds
 from leakline.study.build import Mistakes, build, check_values, parameters
-from leakline.study.cells import Cell
+from leakline.study.cells import Cell, following, follows
 from leakline.study.data_table import data_of
 from leakline.study.model_table import model_of
 from leakline.study.sharing import Shared, task_of
@@ -110,6 +110,7 @@ def cells_of(
             build(defence_menu.MENU, entry, ("defences", name, i), mistakes, kinds.DEFENCE)
             for i, entry in enumerate(entries)
         )
+    stacks = _with_sources(stacks, mistakes)
     for name in others:
         if name not in stacks:
             mistakes.unknown(("models", name), stacks)
@@ -153,9 +154,27 @@ def cells_of(
         Cell(
             {**labels, "strategy": s, "defence": d, "seed": seed},
             partial(made, others.get(d, model), strategies[s], stacks[d], seed),
+            follows=follows(stacks[d]),
         )
         for s, d, seed in itertools.product(strategies, stacks, seeds)
     ]
+
+
+def _with_sources(stacks: Mapping[str, tuple[Any, ...]], mistakes: Mistakes) -> dict[str, tuple[Any, ...]]:
+    """The stacks, those that follow another knowing it, and behind it; None stands for one that cannot."""
+    whole, made = {name: stack for name, stack in stacks.items() if None not in stack}, dict(stacks)
+    for name, stack in whole.items():
+        if not (of := follows(stack)):
+            continue
+        made[name] = (None,)
+        if of not in stacks:
+            mistakes.unknown(("defences", name, "of"), [other for other in stacks if other != name], kind=of)
+        elif of in whole:
+            try:
+                made[name] = following(stack, whole[of])
+            except ValueError as error:
+                mistakes.add(("defences", name, "of"), str(error))
+    return dict(sorted(made.items(), key=lambda item: bool(follows(whole.get(item[0], ())))))
 
 
 def _delta(top: Mapping[str, Any], stacks: Mapping[str, tuple[Any, ...]], mistakes: Mistakes) -> None:

@@ -35,6 +35,7 @@ from leakline.study.lab import Lab, meet
 from leakline.study.one_cell import wanted
 from leakline.study.run import check_cell
 from leakline.study.sharing import Shared, task_of
+from leakline.study.sources import sourced
 from leakline.study.spec import parse
 from leakline.study.store import Store
 from leakline.study.train import train_run
@@ -135,6 +136,7 @@ def _train(
         gathering.remember()
     started = time.monotonic()
     keep = wanted(study.attacks_on(cell).values(), federation)
+    federation = sourced(Store(out), federation)
     run = train_run(Store(out), federation, keep=keep, delta=study.delta, title=cell.name, opens=opens)
     run.log(on="flower", simulation=simulation, seconds=round(time.monotonic() - started, 3))
     if inside:

@@ -4,6 +4,10 @@ A pair is one strategy under one partition. Its difference is metric privacy's t
 the other's, paired by seed and averaged over seeds. Pooled over all pairs: the mean with a t-interval over pairs, and
 a two-sided sign test of how many lie above 0. Pairs share data and seeds, so both are a little too sure; neither is
 chosen after looking.
+
+The other is global DP at equal z, and the control at equal noise: the same clip with plain noise of the standard
+deviations that metric privacy's own cell of that strategy, partition and seed had, round by round (`ReplayedNoise`).
+A gain over the first that is none over the second is one of less noise.
 """
 
 from __future__ import annotations
@@ -18,6 +22,10 @@ from leakline.results.table import Table
 
 OTHERS = ("global-dp", printed.CONTROL, "none")
 EVERY = "all partitions"
+POOLED = (
+    "pairs: a strategy and a partition, differences averaged over seeds; t-interval over pairs, two-sided sign test"
+)
+"""What is made of the pairs, for whoever prints it."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +81,7 @@ def gap(results: Results) -> Table:
     tests = [pooled(results, other) for other in OTHERS]
     rows.append((EVERY, "mean over pairs", *(test.estimate for test in tests)))
     rows.append((EVERY, "sign test", *(str(test) or None for test in tests)))
-    columns = ("scenario", "strategy", "less global DP (equal z)", "less matched noise (equal noise)", "less vanilla")
+    columns = ("scenario", "strategy", "less global DP (equal z)", "less matched noise (replayed)", "less vanilla")
     note = (
         "metric privacy's test accuracy less the other's, paired by seed; an interval around 0 shows no difference; "
         "means over strategies and pairs: with the t-interval over them, each counted once; sign test: two-sided, over "

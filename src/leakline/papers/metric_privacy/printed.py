@@ -4,6 +4,7 @@ from __future__ import annotations
 
 DEFENCES = ("none", "global-dp", "metric-privacy")
 CONTROL = "matched-noise"
+"""As much noise as metric privacy added in the same cell, round by round, with nothing measured; not in the paper."""
 SHOWN = {"none": "vanilla", "global-dp": "global DP", "metric-privacy": "metric privacy", CONTROL: "matched noise"}
 STRATEGIES = {
     "fedavg": "FedAvg", "fedavgm": "FedAvgM", "fedmedian": "FedMedian", "fedprox": "FedProx", "fedopt": "FedOpt",

@@ -124,7 +124,7 @@ def _inference(results: Results, strategy: str, number: str) -> Table:
 
 
 def noise(results: Results) -> Table:
-    """What metric privacy really added: distance and noise of every setting, and the constant that matches it."""
+    """What was really added: distance and noise of every setting; the control has metric privacy's noise exactly."""
     rows = []
     for labels, cells in results.finished.by("scenario", "strategy", "defence").items():
         facts = [facts for c in cells.cells for facts in c.facts]
