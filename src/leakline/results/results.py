@@ -16,7 +16,7 @@ from leakline.measures import Measure, measure_of
 from leakline.names import label_text
 from leakline.readings import Reading
 from leakline.results.cell import FINISHED, NOT_RUN, UNFINISHED, UNREADABLE, Cell, last, whole
-from leakline.results.estimate import Estimate, estimate
+from leakline.results.estimate import Estimate, estimate, over_seeds
 from leakline.results.settings import Setting, pool
 
 if TYPE_CHECKING:
@@ -117,9 +117,11 @@ class Results:
         return [r for cell in self.cells for r in (*cell.readings, *cell.attacks)]
 
     def over_seeds(self) -> Estimate | None:
-        """The mean over cells, of each the mean of its readings."""
+        """The mean over cells, of each the mean of its readings; within the range of their measure, if it is one."""
         runs = [[float(r.value) for r in (*cell.readings, *cell.attacks)] for cell in self.cells]
-        return estimate([sum(values) / len(values) for values in runs if values])
+        means = [sum(values) / len(values) for values in runs if values]
+        measures = {r.measure for r in self.every}
+        return over_seeds(self.measure(*measures), means) if len(measures) == 1 else estimate(means)
 
     def ends(self) -> tuple[float | None, float | None]:
         """The lowest and highest end of the single runs' own intervals."""

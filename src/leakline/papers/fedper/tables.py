@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from leakline.measures import measure_of
 from leakline.readings import Reading
 from leakline.report.papers import Tables
 from leakline.results import Cell, Estimate, Results
-from leakline.results.estimate import estimate
+from leakline.results.estimate import estimate, over_seeds
 from leakline.results.settings import groups_of
 from leakline.results.table import Table
 
@@ -44,7 +45,7 @@ def rounds_to_goal(results: Results) -> Table:
         reached = [next((i + 1 for i, v in enumerate(c) if v >= GOAL), None) for c in curves]
         there = [float(r) for r in reached if r is not None]
         rows.append((
-            arm, estimate(there), f"{len(there)} of {len(curves)}", estimate([max(c) for c in curves if c]),
+            arm, estimate(there), f"{len(there)} of {len(curves)}", share([max(c) for c in curves if c]),
             estimate([float(len(c)) for c in curves]),
         ))  # fmt: skip
     columns = ("defence", "rounds to 90 %", "seeds that got there", "best accuracy", "rounds run")
@@ -100,7 +101,7 @@ def frontier(results: Results) -> Table:
     """What the paper lacks: each defence's utility beside what the attacks got, with intervals over users."""
     rows = []
     for arm, some in _arms(results).items():
-        accuracy = estimate([c[-1] for c in map(curve, some.cells) if c])
+        accuracy = share([c[-1] for c in map(curve, some.cells) if c])
         promises = (p.epsilon for c in some.cells if c.card for p in c.card.promises)
         epsilon = next((epsilon for epsilon in promises if epsilon is not None), "none")
         for (by, epochs), got in some.where(measure="auc", choice="best").by("attack", "epochs").items():
@@ -124,6 +125,11 @@ TABLES: Tables = {
     "fedper/rounds": rounds_to_goal,
     "fedper/frontier": frontier,
 }
+
+
+def share(values: Sequence[float]) -> Estimate | None:
+    """The mean of shares over seeds, its interval within 0 and 1."""
+    return over_seeds(measure_of("accuracy"), values)
 
 
 def _arms(results: Results) -> dict[str, Results]:

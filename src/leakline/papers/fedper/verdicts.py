@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from leakline.papers.fedper import printed
-from leakline.papers.fedper.tables import GOAL, PAPERS, curve
+from leakline.papers.fedper.tables import GOAL, PAPERS, curve, share
 from leakline.report.verdicts import Row, Verdicts, claim_row, number_row, otherwise
 from leakline.results import Estimate, Results
 from leakline.results.estimate import estimate
@@ -56,7 +56,7 @@ def _attributes(results: Results, users: int | None, other: str) -> list[Row]:
     for attack in ("gender", "bmi"):
         found = {arm: _right(some, attack) for arm, some in results.by("defence").items()}
         if attack == "gender":
-            ours = estimate(list(found.get("vanilla", {}).values()))
+            ours = share(list(found.get("vanilla", {}).values()))
             rows.append(number_row("gender from plain updates, accuracy", printed.GENDER, ours, users, other))
         drop = _less(found, "vanilla", "fedper")
         rows.append(claim_row(f"FedPer lowers the accuracy of guessing {attack} (by)", printed.DROP, drop, users))
@@ -65,9 +65,9 @@ def _attributes(results: Results, users: int | None, other: str) -> list[Row]:
 
 def _membership(results: Results, users: int | None, other: str) -> list[Row]:
     found = {arm: _right(some, "took-part") for arm, some in results.by("defence").items()}
-    own = estimate(list(found.get("fedper", {}).values()))
+    own = share(list(found.get("fedper", {}).values()))
     control = _right(results.where(defence="fedper"), "took-part-all-trained")
-    alike = estimate(list(control.values()))
+    alike = share(list(control.values()))
     return [
         number_row("accuracy under FedPer, strangers hold fresh private layers", printed.MEMBERSHIP, own, users, other),
         number_row("accuracy under FedPer, strangers hold trained ones", printed.MEMBERSHIP, alike, users, other),
