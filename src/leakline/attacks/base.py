@@ -207,6 +207,10 @@ class Attack(ABC):
         """How many examples' training steps its searches cost at most."""
         return 0.0
 
+    def usual(self, federation: Federation) -> float:
+        """The share of `passes` after which its searches are expected to have found all that they will."""
+        return 0.5
+
     def effort(self, federation: Federation) -> Effort | None:
         """How much work it is given beside how much it needs; None where strength is no matter of work.
 
