@@ -14,8 +14,9 @@ import pytest
 from record_pace import Said, read, said
 
 PACES = Path(__file__).parent / "paces"
-NOT_HELD = ("clinics", "exposed")
-"""A board's study of DICOM files, and one with a search that is not foreseen: what they are told is stated below."""
+NOT_HELD = ("clinics", "exposed", "quickstart-again")
+"""A board's study of DICOM files, one with a search that is not foreseen, and quickstart again: what they are told
+is stated below. Quickstart, shadows and participation were recorded before attacks gave samples."""
 LOGS = sorted(path for path in PACES.glob("*.jsonl") if path.stem not in NOT_HELD)
 
 
@@ -55,13 +56,24 @@ def test_a_run_that_was_recorded_after_the_bounds_were_set_is_told_a_figure_from
 def test_audits_are_foreseen_from_samples_though_none_was_met():
     """303 of the 491 s that were left at a tenth: that of the mechanism had met nothing, that in the run neither.
 
-    This log was made when an in-run audit still told of a round before it had looked at it: the first seemed short, so
-    that from seven tenths on too little is said.
+    How wide samples' bounds are was chosen by this log, so it is no proof of them. It was made when an in-run audit
+    still told of a round before it had looked at it: the first seemed short, and from seven tenths on too
+    little is said.
     """
     told = told_in("clinics")
     assert told[0.1].truth == pytest.approx(491, abs=1)
     assert told[0.1].error == pytest.approx(-0.07, abs=0.01)
     assert all(abs(told[share].error) < 0.2 for share in (0.2, 0.3, 0.4, 0.5, 0.6))
+
+
+def test_quickstart_recorded_again_is_told_too_much():
+    """A known fault, with its size: 28 % too much at a tenth, 35 % at four tenths, where one figure claims 30.
+
+    Recorded with samples, on a core whose load changed meanwhile (232 s where 158 had been): by the rules before
+    samples it is 24 % and 26 %. The audits' samples say 11 s of one that took 6.
+    """
+    told = told_in("quickstart-again")
+    assert [told[share].error for share in (0.1, 0.4)] == pytest.approx([0.28, 0.35], abs=0.01)
 
 
 def test_a_search_through_clipped_examples_is_not_foreseen():
