@@ -121,6 +121,42 @@ def test_where_places_disagree_the_least_is_by_the_one_that_took_least():
     assert prices.range(new) == pytest.approx((low * USUAL * 0.1, USUAL * 4.05, high * USUAL * 4.05))
 
 
+@pytest.mark.parametrize(("what", "basis"), [("meet", "sampled"), ("worlds", "tried")])
+def test_a_sample_goes_before_what_the_same_attack_took_elsewhere(what, basis):
+    """An audit that has nothing to do in a cell without promises says nothing of one that has."""
+    prices = Prices()
+    idle, here, there = (Kind(what, where, "a") for where in ("idle", "here", "there"))
+    prices.tried = {idle: 0.0, here: 10.0}
+    assert prices.knows(here)
+    assert not prices.knows(there)
+    prices.add(idle, 0.001, 1)
+    low, high = SURE[basis]
+    assert prices.range(here) == pytest.approx((10 * low, 10, 10 * high))
+    prices.add(here, 15, 1)
+    assert prices.of(here) == 15
+
+
+def test_an_attack_that_trains_by_itself_is_counted_by_rounds():
+    """Half of them are done after 20 s: another cell's are priced so, and what comes after them is the meeting's."""
+    clock = Clock()
+    pace = Pace(lambda standing: None, clock)
+    for cell in ("one", "two"):
+        pace.plan(cell, Kind("worlds", "here", "a"), 10)
+        pace.plan(cell, Kind("meet", "here", "a"), 1)
+    attack = Counted(pace, "one", (), "here").meets("a")
+    for done in (1, 2):
+        clock.now += 10
+        attack.said("training", done / 4)
+    assert pace.prices.of(Kind("worlds", "here", "a")) == 4
+    assert pace.seconds_left[1] == pytest.approx(15 * 4)
+    for done in (3, 4):
+        clock.now += 10
+        attack.said("training", done / 4)
+    clock.now += 3
+    attack.met()
+    assert pace.seconds_left[1] == pytest.approx(10 * 4 + 3)
+
+
 def test_a_search_that_was_not_needed_teaches_nothing_of_searches():
     clock = Clock()
     pace = Pace(lambda standing: None, clock)

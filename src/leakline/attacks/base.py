@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -64,8 +64,20 @@ class Effort:
         return {"effort": float(self.given), "needs": float(self.needed), "work": self.of}
 
 
+@dataclass(frozen=True)
+class Sample:
+    """A piece of an attack's work that can be done for its time alone, and the ``share`` of the whole that it is."""
+
+    do: Callable[[int], object]
+    """Does it, with so many workers (0: as many as there are cores)."""
+    share: float
+
+
 class Says(Protocol):
-    """Called with a line about how far an attack has come, and perhaps with the share of its search that is done."""
+    """Called with a line about how far an attack has come, and perhaps with the share that is done of what was counted.
+
+    That is its search, or the training that it does itself.
+    """
 
     def __call__(self, line: str, share: float | None = None) -> None:
         """Say it."""
@@ -206,6 +218,14 @@ class Attack(ABC):
     def passes(self, federation: Federation) -> float:
         """How many examples' training steps its searches cost at most."""
         return 0.0
+
+    def usual(self, federation: Federation) -> float:
+        """The share of `passes` after which its searches are expected to have found all that they will."""
+        return 0.5
+
+    def sample(self, federation: Federation) -> Sample | None:
+        """A piece of what it does on this federation, where neither `trains` nor `passes` says how long that takes."""
+        return None
 
     def effort(self, federation: Federation) -> Effort | None:
         """How much work it is given beside how much it needs; None where strength is no matter of work.

@@ -38,12 +38,14 @@ class Bill:
     """What a study would cost: an estimate from one timed pass over a few batches.
 
     ``worlds`` are the minutes, of all ``minutes``, for federations that attacks train to compare with, ``searches``
-    those for searches, if none ends early. What attacks compute besides (forests, audits' games) is not in it.
+    those for searches that end when they usually do, ``most`` if none ends early. What attacks compute besides
+    (forests, audits' games) is not in it.
     """
 
     minutes: float = 0.0
     worlds: float = 0.0
     searches: float = 0.0
+    most: float = 0.0
     memory_mb: float = 0.0
     disk_mb: float = 0.0
 
@@ -113,7 +115,7 @@ class Checked:
         return (
             f"{self.name}: {priced}, about {bill.minutes:.1f} minutes on {many} core{'s' * (many > 1)}"
             + (f" ({bill.worlds:.1f} of them for the worlds that attacks compare)" if bill.worlds else "")
-            + (f" (at most {bill.searches:.1f} of them for attacks' searches)" if bill.searches else "")
+            + (f" ({bill.searches:.1f} of them for searches, which take at most {bill.most:.1f})" if bill.most else "")
             + f", {bill.memory_mb:.0f} MB of memory, {bill.disk_mb:.0f} MB on disk."
         )
 
@@ -204,7 +206,9 @@ def _checked(study: Study) -> Checked:
             checked.shared.ask(trains)
             for work, rounds in trains.items():
                 asked[work] = max(asked.get(work, 0.0), rounds * took.round / 60)
-            checked.bill.searches += attack.passes(federation) * took.example / cores() / 60
+            most = attack.passes(federation) * took.example / cores() / 60
+            checked.bill.most += most
+            checked.bill.searches += attack.usual(federation) * most
         checked.bill.memory_mb = max(checked.bill.memory_mb, took.memory_mb)
         checked.bill.disk_mb += (
             4 * federation.layout.size * (3 if not federation.strategy.optimiser.stateless else 1) / 2**20

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from leakline.attacks.base import Attack
 from leakline.federation import Federation
 from leakline.runtimes.machine import cores
-from leakline.study.pace import Kind, Pace, What
+from leakline.study.pace import WHOLE, Kind, Pace, What
 from leakline.study.store import Store
-from leakline.study.timing import timed_pass, trial_round
+from leakline.study.timing import sampled, timed_pass, trial_round
 
 TRIALS, WORTH = 6, 20
 """How many places are tried beforehand at most, and how many rounds must be done in one to be worth it."""
@@ -33,6 +33,8 @@ class Ledger:
         self.pace, self.store, self.workers = pace, store, workers
         self._seen: set[object] = set()
         self._places: dict[str, Federation] = {}
+        self._attacks: dict[tuple[str, str], Attack] = {}
+        """By place and name."""
 
     def count(self, cell: str, key: str, federation: Federation, attacks: Mapping[str, tuple[str, Attack]]) -> None:
         """Count what a cell still asks for. ``attacks``: the key in the store and the attack itself, by name."""
@@ -50,6 +52,7 @@ class Ledger:
                 self._count_attack(cell, where, name, attack, federation)
 
     def _count_attack(self, cell: str, where: str, name: str, attack: Attack, federation: Federation) -> None:
+        self._attacks[where, name] = attack
         for what, rounds in attack.trains(federation).items():
             if (where, federation.seed, what) not in self._seen:
                 self._seen.add((where, federation.seed, what))
@@ -72,6 +75,19 @@ class Ledger:
             self.pace.start("looking how long a round takes")
             if (took := trial_round(self._places[where], self.workers)) is not None:
                 self.pace.prices.tried[Kind("train", where)] = took
+
+    def try_attacks(self) -> None:
+        """Time a piece of what attacks do where nothing else tells how long that takes."""
+        left: dict[Kind, float] = {}
+        for (_, kind), units in self.pace.left.items():
+            left[kind] = max(left.get(kind, 0.0), units)  # of one cell
+        for (where, name), attack in self._attacks.items():
+            kinds = [kind for what in WHOLE if (kind := Kind(what, where, name)) in left]
+            if not kinds:
+                continue
+            self.pace.start(f"looking how long {name} takes")
+            if (took := sampled(attack, self._places[where], self.workers)) is not None:
+                self.pace.prices.tried[kinds[0]] = took / left[kinds[0]]
 
 
 @dataclass
@@ -155,8 +171,11 @@ class Counted:
             self.pace.show(line)
 
     def said(self, line: str, share: float | None = None) -> None:
-        """The attack says how far it is: in words, and perhaps as a share of its search; 0 where that begins."""
-        kind = self.kind("search")
+        """The attack says how far it is: in words, and perhaps as a share of its search, or of what it trains itself.
+
+        0 is where a search begins.
+        """
+        kind = self.kind("search" if (self.cell, self.kind("search")) in self.pace.left else "worlds")
         if share is None:
             self.pace.show(line)
             return

@@ -5,11 +5,12 @@ compare with, steps of searches, and each meeting of an attack with a cell (what
 what such units took so far in the same place (network, data, plan, defences). Where none was done yet, it is
 
     train    a trial round; else by the number of examples
-    worlds   a round of the cell's own training there, and what the attack's worlds took besides elsewhere
+    worlds   a sample of the attack's work there; else a round of the cell's own training there, and what the attack's
+             worlds took besides elsewhere
     search   an example's step, timed, times what searches took elsewhere of what was believed of them there; a search
              is counted by the most that it may take, and ends when it finds nothing better: `USUAL` of that is expected
-    meet     what the same attack took elsewhere; nothing, if it was never met. Its first meeting may hold what is made
-             once for all cells, and does not count as soon as there is another
+    meet     a sample; else what the same attack took elsewhere; nothing, if it was never met. Its first meeting may
+             hold what is made once for all cells, and does not count as soon as there is another
 
 and each has bounds, wider the less is known (`SURE`; how wide was read off recorded runs, tests/study/paces). Kinds err
 independently, but for an attack's searches, and its meetings, at several places; distances from what is expected are
@@ -32,6 +33,8 @@ from dataclasses import astuple, dataclass, field
 from typing import Any, Literal
 
 What = Literal["train", "worlds", "search", "meet"]
+WHOLE: tuple[What, ...] = ("worlds", "meet")
+"""What a sample of an attack's work is a piece of: it is counted to the first of these that was planned."""
 Range = tuple[float, float, float]
 """The least, what is expected, and the most."""
 
@@ -48,12 +51,14 @@ SURE: dict[str, tuple[float, float]] = {
     "search elsewhere": (0.2, 4.0),
     "search nowhere": (0.05, 4.0),
     "met elsewhere": (0.3, 3.0),
+    "sampled": (0.5, 2.0),
 }
 """By what a price rests on: the least and the most, as shares of it."""
 SOONER, LATER = 6.0, 0.8
 """By how much a search of which little is done may be shorter or longer than it seems: it may end at any moment."""
 OWN = 0.25
-"""An attack that was never met is expected to compute at most so much besides, as a share of its cell's other work."""
+"""An attack that was never met is expected to compute at most so much besides, as a share of its cell's other work, but
+for attacks of which there are samples."""
 NARROW, FAR = 1.3 / 0.7, 6.0
 """How far the most may be from the least for one figure, and for a range."""
 TRIED = 0.5
@@ -117,7 +122,7 @@ class Prices:
     seconds: dict[Kind, float] = field(default_factory=lambda: defaultdict(float))
     units: dict[Kind, float] = field(default_factory=lambda: defaultdict(float))
     tried: dict[Kind, float] = field(default_factory=dict)
-    """Seconds of a unit, from a trial: rounds of training, steps of searches."""
+    """Seconds of a unit, from a trial: rounds of training, steps of searches, samples of attacks."""
     examples: dict[str, float] = field(default_factory=dict)
     """By place: examples' training steps in a round."""
     first: dict[str, tuple[Kind, float, float]] = field(default_factory=dict)
@@ -149,12 +154,18 @@ class Prices:
         return self._world(kind) if kind.what == "worlds" else self._search(kind)
 
     def knows(self, kind: Kind) -> bool:
-        """Whether such work was done anywhere."""
-        return bool(self._alike(kind))
+        """Whether such work was done anywhere, or a sample of it here."""
+        return bool(self._alike(kind)) or self.sampled(kind)
+
+    def sampled(self, kind: Kind) -> bool:
+        """Whether a sample of an attack's work here has it in it."""
+        return kind.what in WHOLE and any(Kind(what, kind.where, kind.attack) in self.tried for what in WHOLE)
 
     def _meeting(self, kind: Kind) -> Range:
-        """As it took here, else elsewhere, without the first of all where there are more."""
+        """As it took here, else by its sample, else as elsewhere, without the first of all where there are more."""
         alike = {k: (self.seconds[k], self.units[k]) for k in self._alike(kind)}
+        if kind in self.tried and kind not in alike:
+            return _around(self.tried[kind], "sampled")
         if not alike:
             return 0.0, 0.0, 0.0
         where, seconds, units = self.first[kind.attack]
@@ -169,7 +180,12 @@ class Prices:
         return low * min(each), sum(each) / len(each), high * max(each)
 
     def _world(self, kind: Kind) -> Range:
-        """A round of training there and what worlds needed besides elsewhere; or a share of it, if they needed less."""
+        """A round of training there and what worlds needed besides elsewhere; or a share of it, if they needed less.
+
+        By a sample, where there is one.
+        """
+        if kind in self.tried:
+            return _around(self.tried[kind], "tried")
         here = self.range(Kind("train", kind.where))
         done = self._alike(kind)
         took = sum(self.seconds[k] for k in done)
@@ -317,8 +333,8 @@ class Pace:
         prices = {kind: self.prices.range(kind, count) for kind, count in units.items()}
         found = {(cell, kind): _times(prices[kind], count) for (cell, kind), count in self.left.items()}
         cells: dict[str, float] = defaultdict(float)
-        for (cell, _), (_, seconds, _) in found.items():
-            cells[cell] += seconds
+        for (cell, kind), (_, seconds, _) in found.items():
+            cells[cell] += 0.0 if self.prices.sampled(kind) else seconds
         return {
             (cell, kind): (0.0, 0.0, OWN * cells[cell])
             if kind.what == "meet" and not self.prices.knows(kind)

@@ -107,6 +107,7 @@ def _run_study(
         pace.drop(study.cells[left_out].name)
     if watch and opens is None and here:
         ledger.try_places()
+        ledger.try_attacks()
     # Who is to do the cells comes first, so that no directory is made where nobody can; and ends first.
     with (
         contextlib.closing(engine(work, pace if watch else None)) as hands,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from leakline.attacks.base import Attack
 from leakline.bench.training import Job, train
 from leakline.errors import LeaklineError
 from leakline.federation import Federation, federate
@@ -18,6 +19,8 @@ from leakline.study.judges import judged
 
 QUICK = 20.0
 """A trial round that takes fewer seconds is done twice: the first has workers to start and kernels to warm up."""
+MOMENT, PIECE = 1.0, 0.1
+"""The same for a sample of an attack's work; and the largest share of it that a sample may be."""
 
 
 @dataclass(frozen=True)
@@ -76,3 +79,21 @@ def trial_round(federation: Federation, workers: int = 0) -> float | None:
     except LeaklineError:  # whatever is wrong will be said when it is run
         return None
     return took
+
+
+def sampled(attack: Attack, federation: Federation, workers: int = 0) -> float | None:
+    """Seconds of an attack on a federation, from a piece of it; None where that cannot be done, or is too large."""
+    took = 0.0
+    try:
+        sample = attack.sample(federation)
+        if sample is None or sample.share > PIECE:
+            return None
+        for _ in range(2):
+            start = time.perf_counter()
+            sample.do(workers)
+            took = time.perf_counter() - start
+            if took >= MOMENT:
+                break
+    except Exception:  # somebody else's attack, too: whatever is wrong will be said when it is run
+        return None
+    return took / sample.share

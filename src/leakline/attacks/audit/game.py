@@ -26,7 +26,7 @@ from leakline.attacks.audit.distinguishers import learned_ratio, matched_filter,
 from leakline.attacks.audit.questions import MAIN, Question, SeatName, not_random, situations
 from leakline.attacks.audit.wide import Remark, look
 from leakline.attacks.audit.workbench import small
-from leakline.attacks.base import Attack, Challenge, Lab
+from leakline.attacks.base import Attack, Challenge, Lab, Sample
 from leakline.federation import Federation
 from leakline.leakage.betting import CALIBRATION, log_wealth, refuted_after, trials_to_find
 from leakline.leakage.epsilon import trials_needed
@@ -87,6 +87,24 @@ class Audit(Attack):
                 f"(and {2 * trials_needed(4, 0.0, 1 - per_game)} or more for epsilon = 4)"
             )
 
+    def sample(self, federation: Federation) -> Sample:
+        """One of `PIECES` of each game, and of a wide look at each promise; a stack that is not random plays none."""
+        asked = list(situations(federation, small(federation), self.seat_of))
+        alpha = self._alpha([question for question, _, _ in asked])
+        wide = self.wide and self.seat_of == "promised"
+        games = []
+        for question, channel, pair in asked:
+            if not not_random(channel, pair):
+                looks = LOOKS if wide and question.situation == MAIN and question.kind != "none" else 0
+                games.append((channel, pair, math.ceil((self._enough(question, channel, alpha) + looks) / PIECES)))
+
+        def do(workers: int) -> None:
+            for channel, pair, count in games:
+                for trial in range(count):
+                    channel.see(pair.one, trial)
+
+        return Sample(do, 1 / PIECES)
+
     def challenges(self, lab: Lab) -> Iterator[Challenge]:
         """All games about the lab's federation. Nothing is trained."""
         yield from self.games(lab.federation)
@@ -105,18 +123,15 @@ class Audit(Attack):
                 asked = replace(question, trouble=trouble)
                 yield Challenge(views, Hints(pair, views[:1], views[1:]), (np.array([False, True]), asked))
                 continue
-            count = self.trials if question.situation == MAIN else self.trials // 5
-            if isinstance(channel, LocalChannel):
-                count //= 8  # each trial trains
-            if question.kind == "none":
-                count //= 4  # nothing is promised: to show that much leaks takes fewer trials than to verify a bound
+            count = self._trials(question, channel)
             rng, first = Stream(federation.seed, place, "examiner", "audit").numpy(), place * 2**40
             place += 1
             shown = pair
             if isinstance(channel, LocalChannel):
                 shown = Pair(pair.name, channel.pull(pair.zero), channel.pull(pair.one))  # views are updates
             if self._bets(question):
-                yield self._until_decided(channel, pair, shown, question, rng, first, count, alpha)
+                enough = self._enough(question, channel, alpha)
+                yield self._until_decided(channel, pair, shown, question, rng, first, enough, alpha)
                 continue
             bits = rng.permutation(count) % 2 == 1
             known, views = block(channel, pair, bits, first)
@@ -124,6 +139,23 @@ class Audit(Attack):
         if self.wide and self.seat_of == "promised":
             for remark in look(federation):
                 yield Challenge(None, None, remark)
+
+    def _trials(self, question: Question, channel: Channel) -> int:
+        """Of one game."""
+        count = self.trials if question.situation == MAIN else self.trials // 5
+        if isinstance(channel, LocalChannel):
+            count //= 8  # each trial trains
+        if question.kind == "none":
+            count //= 4  # nothing is promised: to show that much leaks takes fewer trials than to verify a bound
+        return count
+
+    def _enough(self, question: Question, channel: Channel, alpha: float) -> int:
+        """The same, where bets are made: as many as find a violation of ``margin`` 9 of 10 times."""
+        most = self._trials(question, channel)
+        if not self._bets(question):
+            return most
+        needed = trials_to_find(question.kind, question.promised, 1 + self.margin, alpha)
+        return min(most, math.ceil(needed)) if math.isfinite(needed) else most
 
     def _bets(self, question: Question) -> bool:
         """Whether a game is played until it is decided."""
@@ -136,11 +168,9 @@ class Audit(Attack):
 
     def _until_decided(
         self, channel: Channel, pair: Pair, shown: Pair, question: Question, rng: np.random.Generator, first: int,
-        most: int, alpha: float,
+        enough: int, alpha: float,
     ) -> Challenge:  # fmt: skip
         """Trials in growing blocks until the bets have refuted the promise or enough was tried; cut where it ended."""
-        needed = trials_to_find(question.kind, question.promised, 1 + self.margin, alpha)
-        enough = min(most, math.ceil(needed) if math.isfinite(needed) else most)
         bits, views, known, size = np.zeros(0, dtype=bool), torch.zeros(0), (torch.zeros(0), torch.zeros(0)), BLOCK
         while len(bits) < enough:
             more = rng.random(min(size, enough - len(bits))) < 0.5
@@ -205,6 +235,12 @@ PILOT = 50
 
 
 MOST_GAMES = 6
+
+
+PIECES = 50
+"""Into how many pieces games are cut, of which one is played to see how long they take."""
+LOOKS = 10_000
+"""So many trials take about as long as a wide look at a promise (6000 for a client's, 14 000 for a record's)."""
 
 
 def block(channel: Channel, pair: Pair, bits: np.ndarray, first: int) -> tuple[tuple[Tensor, Tensor], Tensor]:

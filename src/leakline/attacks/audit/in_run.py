@@ -18,7 +18,7 @@ import numpy as np
 from leakline.attacks.audit.in_run_scores import RoundSeen, Sought, along_clients, along_records, view_of
 from leakline.attacks.audit.insertion import Aim, Inserted, Kind, aim, insert, most, told, wrong
 from leakline.attacks.audit.wide import Remark
-from leakline.attacks.base import Attack, Challenge, Lab
+from leakline.attacks.base import Attack, Challenge, Lab, Sample
 from leakline.data.elsewhere import Elsewhere
 from leakline.errors import LeaklineError
 from leakline.federation import Federation, federate, initial_weights
@@ -26,6 +26,7 @@ from leakline.leakage.one_run import best_guessed, one_run_bound_from_scores, on
 from leakline.leakage.two_laws import two_laws
 from leakline.privacy import Claim, Guarantee, NoClaim, Seat, account, allowed, gdp_epsilon
 from leakline.readings import Fact, Reading
+from leakline.runtimes.local import LocalTransport
 from leakline.weights import Weights
 
 FEWEST_CANARIES = 40
@@ -86,6 +87,19 @@ class InRunAudit(Attack):
         own = sum(len(c.train) for c in federation.task.clients)
         more = self._count(federation) / (2 * own) if aim(federation, self.kind).records and own else 0.0
         return {f"in-run/{federation.strategy}/{federation.defences}": federation.rounds * (1 + more)}
+
+    def sample(self, federation: Federation) -> Sample:
+        """One round with half of the canaries in, and what it shows of them all: canaries outweigh the clients."""
+        wanted = aim(federation, self.kind)
+        inserted = self._inserted(federation, wanted, np.arange(self._count(federation)) % 2 == 0, 1.0)
+        world, seen = inserted.federation, _watched(inserted, wanted)
+
+        def do(workers: int) -> None:
+            with LocalTransport(world, workers) as transport:
+                first = next(federate(world, transport, keep=lambda index, client: client in seen))
+            self.guess(view_of(first), Sought(inserted, wanted, 0, federation.bench()))
+
+        return Sample(do, 1 / federation.rounds)
 
     def check(self, federation: Federation) -> None:
         """Refuse a federation that has no room for the canaries, or whose promise they would void."""
@@ -181,7 +195,7 @@ class InRunAudit(Attack):
         length = self._length(lab)
         inserted = self._inserted(lab.federation, wanted, coins, length)
         world, bench = inserted.federation, lab.federation.bench()
-        seen = set(inserted.names) | set(inserted.records) if wanted.single else set()
+        seen = _watched(inserted, wanted)
         facts, lost = [], 0
         final = initial_weights(world)
         with lab.place(world, told(inserted, wanted, length)) as transport:
@@ -189,8 +203,9 @@ class InRunAudit(Attack):
                 facts.append(round_.facts)
                 lost += len(round_.dropped)
                 final = round_.result
-                lab.says(f"in-run-audit: round {round_.index + 1} of {world.rounds}")
                 yield Challenge(view_of(round_), Sought(inserted, wanted, round_.index, bench), None)
+                done = round_.index + 1  # looked at too, by now
+                lab.says(f"in-run-audit: round {done} of {world.rounds}", done / world.rounds)
         claim = world.claims(facts).get(wanted.defence) if wanted.claim is not None else None
         promised = account(claim, self.delta) if isinstance(claim, Claim) else None
         same = wanted.claim is None or promised == account(wanted.claim, self.delta)
@@ -313,6 +328,11 @@ class InRunAudit(Attack):
             "scores are normal"
         )
         return [Reading("fitted-epsilon", value, low, high, n=len(scores), chance=0.0, about=about, note=note)]
+
+
+def _watched(inserted: Inserted, wanted: Aim) -> set[str]:
+    """Whose updates the observer sees."""
+    return set(inserted.names) | set(inserted.records) if wanted.single else set()
 
 
 def _away(federation: Federation) -> bool:
