@@ -1,7 +1,8 @@
 """What real runs were told of the time left: their calls of `Pace`, recorded by processor time, played again.
 
-`record_pace.py` made the logs with one worker, on a shared core: even a process's own time for the same
-federation differs by 40 % in them (caches). Nothing here is timed.
+`record_pace.py` made the logs with one worker, all but quickstart's on a shared core: even a process's own time for
+the same federation differs by 40 % in them (caches). Quickstart's was made on a quiet machine once all rules stood, so
+no rule was fitted to it. Nothing here is timed.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ import pytest
 from record_pace import Said, read, said
 
 PACES = Path(__file__).parent / "paces"
-NOT_HELD = ("clinics", "exposed", "quickstart-again")
-"""A board's study of DICOM files, one with a search that is not foreseen, and quickstart again: what they are told
-is stated below. Quickstart, shadows and participation were recorded before attacks gave samples."""
+NOT_HELD = ("clinics", "exposed", "quickstart-busy")
+"""A board's study of DICOM files, one with a search that is not foreseen, and quickstart on a core whose load changes:
+what they are told is stated below. Shadows and participation were recorded before attacks gave samples."""
 LOGS = sorted(path for path in PACES.glob("*.jsonl") if path.stem not in NOT_HELD)
 
 
@@ -66,13 +67,13 @@ def test_audits_are_foreseen_from_samples_though_none_was_met():
     assert all(abs(told[share].error) < 0.2 for share in (0.2, 0.3, 0.4, 0.5, 0.6))
 
 
-def test_quickstart_recorded_again_is_told_too_much():
+def test_quickstart_on_a_core_whose_load_changes_is_told_too_much():
     """A known fault, with its size: 28 % too much at a tenth, 35 % at four tenths, where one figure claims 30.
 
-    Recorded with samples, on a core whose load changed meanwhile (232 s where 158 had been): by the rules before
-    samples it is 24 % and 26 %. The audits' samples say 11 s of one that took 6.
+    232 s where a quiet core takes 147: by the rules before samples it is 24 % and 26 %. The audits' samples say 11 s of
+    one that took 6.
     """
-    told = told_in("quickstart-again")
+    told = told_in("quickstart-busy")
     assert [told[share].error for share in (0.1, 0.4)] == pytest.approx([0.28, 0.35], abs=0.01)
 
 
