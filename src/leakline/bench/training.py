@@ -167,7 +167,7 @@ def _tried(
     return [outputs.detach(), torch.cat([torch.zeros(0), *(s.flatten() for s in slopes if s is not None)])]
 
 
-MOST_POSITIONS = 4096
+MOST_POSITIONS = 2048
 """Up to so many positions (examples of a batch times pixels) a step of a convolutional network is faster with all
 clients in one pass. Vectorised over clients a convolution becomes a grouped one, and beyond this that costs up to 2.4
 times as much as client by client: measured in benchmarks/together.py. Part of the arithmetic, so not a setting."""
