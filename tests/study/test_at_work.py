@@ -162,7 +162,8 @@ def test_a_failure_is_written_and_taken_back(tmp_path):
 
 @pytest.mark.slow
 def test_four_processes_killed_twenty_times_do_every_cell_once(tmp_path):
-    asked, rng, struck = study(rounds=12, seeds=12), random.Random(0), 0
+    rounds = 40  # so that there is work left to kill
+    asked, rng, struck = study(rounds=rounds, seeds=12), random.Random(0), 0
     list(run_study(asked, tmp_path / "whole", workers=1))
     root = tmp_path / "shared"
     processes = [working(asked, root) for _ in range(4)]
@@ -179,8 +180,8 @@ def test_four_processes_killed_twenty_times_do_every_cell_once(tmp_path):
     assert results(root) == results(tmp_path / "whole")
     trained = rounds_trained(root)
     # A kill may fall between a round and its line in the log; no round is committed twice.
-    assert all(rounds <= 12 for rounds in trained.values())
-    assert sum(trained.values()) >= 12 * 24 - struck
+    assert all(done <= rounds for done in trained.values())
+    assert sum(trained.values()) >= rounds * 24 - struck
     for run in root.glob("runs/*"):  # whoever was killed left nothing: one free claim of a kind, and no half file
         assert sorted(path.name.rpartition(".")[0] for path in run.glob(".*")) == [".attacks", ".training"]
         assert all(path.read_bytes() == b"" for path in run.glob(".*"))
