@@ -63,6 +63,7 @@ def test_every_defence_of_the_menu_says_what_it_does():
         "hide-layers": {"first": 1},
         "gaussian-release": {"noise_multiplier": 1.0, "clip": 1.0},
         "dp2-rmsprop": {"interval": 1, "rate": 0.01},
+        "replayed-noise": {"sigmas": (1.0,), "clip": 1.0},
     }
     # Whom distributed-dp's sampling takes nobody knows: it says so, and attacks that would have to know refuse it.
     for name, kind in ((name, kind) for name, kind in MENU.items() if name != "distributed-dp"):
