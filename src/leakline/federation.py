@@ -204,19 +204,19 @@ class Federation(Settings):
 
     @cached_property
     def judges(self) -> tuple[str, ...]:
-        """The clients that judge each round's model on test data of their own; empty where the server does."""
-        personal = self.wire != self.layout
-        if self.judging.evaluate == "server" and personal:
-            raise StackError(
-                "the server cannot judge a model whose personal layers it never sees",
-                'evaluate = "server"',
-                'set evaluate = "clients"',
-            )
-        if self.judging.evaluate == "server" or (self.judging.evaluate == "auto" and not personal):
+        """The clients that judge each round's model on test data of their own; empty where the server alone does."""
+        personal, by = self.wire != self.layout, self.judging.evaluate
+        where = f'evaluate = "{by}"'
+        if by in ("server", "both") and personal:
+            fix = 'set evaluate = "clients"'
+            raise StackError("the server cannot judge a model whose personal layers it never sees", where, fix)
+        if by == "both" and self.task.test is None:
+            raise StackError("the server holds no test data to judge a model by", where, "set server_test")
+        if by == "server" or (by == "auto" and not personal):
             return ()
         clients = tuple(c.name for c in self.task.clients if c.test is not None and len(c.test))
-        if self.judging.evaluate == "clients" and not clients:
-            raise StackError("no client holds test data to judge a model by", 'evaluate = "clients"', "set client_test")
+        if by in ("clients", "both") and not clients:
+            raise StackError("no client holds test data to judge a model by", where, "set client_test")
         return clients
 
     def expected(self) -> float:

@@ -118,14 +118,15 @@ class Judging(Settings):
 
     ``loss``: what clients minimise ("default": what the task's kind has), and with it which figures are taken.
     ``evaluate``: who judges the model after each round: the server on its test data, the clients on theirs (with
-    their personal layers), or "auto": the clients where some layers are personal, the server otherwise.
+    their personal layers), "both": the server, and each client by name beside it; or "auto": the clients where some
+    layers are personal, the server otherwise.
     ``average``: utility is judged on an exponential average of the published models, with this weight on the past (0:
     on each as it is); post-processing of what is published, so it costs no privacy.
     ``patience``: a study stops once the loss so measured (mean over clients) has not fallen for so many rounds.
     """
 
     loss: str = setting("default")
-    evaluate: Literal["auto", "server", "clients"] = setting("auto", quiet=True)
+    evaluate: Literal["auto", "server", "clients", "both"] = setting("auto", quiet=True)
     average: float = setting(0.0, quiet=True, ge=0, lt=1)
     patience: int = setting(0, quiet=True, ge=0)
 

@@ -361,7 +361,7 @@ def test_under_a_local_promise_no_figure_leaves_with_an_update(name):
 def test_where_clients_judge_their_figures_are_named_beside_a_local_promise(name):
     clients = tuple(replace(c, test=c.train) for c in tiny.task().clients)
     fed = tiny.federation(defences=(DEFENCES[name],), task=tiny.task(clients=clients))
-    for judging, told in (("server", False), ("clients", True)):
+    for judging, told in (("server", False), ("clients", True), ("both", True)):
         for claim in fed.but(evaluate=judging).claims().values():
             assert isinstance(claim, Claim)
             assert any("exact losses" in text for text in claim.outside) is told

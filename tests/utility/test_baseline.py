@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ from sklearn.dummy import DummyClassifier
 
 from leakline.cards import Card
 from leakline.data import Data, Dataset, Elsewhere, Even, partition
+from leakline.defences import FedPer
+from leakline.errors import StackError
 from leakline.federation import Federation
 from leakline.models import MLP
 from leakline.readings import Reading
@@ -158,6 +161,36 @@ def test_a_run_carries_the_constant_answer_beside_every_figure(who, tmp_path):
     card = card_of(run)
     assert [r.measure for r in card.utility] == ["accuracy", "balanced_accuracy", "auc_binary"]
     assert any(label == "mind" and "better than always answering sick" in text for label, text in card.rows())
+
+
+def test_both_judge_one_run_to_the_figures_that_each_alone_has(tmp_path):
+    """The federation's figures are the server's, each client's stand beside them by name; nobody's are averaged in."""
+
+    def told(who):
+        lines = train_run(Store(tmp_path / who), skewed(judging=Judging(evaluate=who))).readings()
+        found = [Reading.of(line) for line in lines]
+        return [r for r in found if r.client is None], [r for r in found if r.client is not None]
+
+    (server, nobody), (means, clients), (whole, each) = told("server"), told("clients"), told("both")
+    assert whole == server
+    assert nobody == []
+    assert each == clients
+    assert {(r.client, r.measure) for r in each} == {
+        (c, m) for c in ("client-1", "client-2") for m in ("accuracy", "loss")
+    }
+    assert whole != means
+
+
+def test_both_need_test_data_on_either_side_and_a_model_that_the_server_can_see():
+    both = Judging(evaluate="both")
+    task = skewed().task
+    for wrong, what in (
+        ({"task": replace(task, test=None)}, "the server holds no test data"),
+        ({"task": replace(task, clients=tuple(replace(c, test=None) for c in task.clients))}, "no client holds test"),
+        ({"defences": (FedPer(last=1),)}, "never sees"),
+    ):
+        with pytest.raises(StackError, match=what):
+            _ = replace(skewed(judging=both), **wrong).judges
 
 
 def test_data_that_are_elsewhere_have_no_baseline():

@@ -294,8 +294,8 @@ def _look_at_classes(federation: Federation) -> list[str]:
 
 
 def _judged(federation: Federation) -> list[Data]:
-    """The test data that models will be judged by."""
-    judges = set(federation.judges)
+    """The test data that the federation's figures will be taken on."""
+    judges = set(() if federation.judging.evaluate == "both" else federation.judges)
     parts = [c.test for c in federation.task.clients if c.name in judges] if judges else [federation.task.test]
     return [part for part in parts if part is not None and len(part)]
 

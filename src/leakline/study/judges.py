@@ -1,4 +1,4 @@
-"""Who judges a round's model: the server on its test data, or the clients on theirs, personal layers included."""
+"""Who judges a round's model: the server on its test data, clients on theirs with their personal layers, or both."""
 
 from __future__ import annotations
 
@@ -42,7 +42,12 @@ class Place(Transport, Protocol):
 
 def judged(federation: Federation, transport: Place, round_: Round) -> list[Reading]:
     """The utility of a round's model, by whoever the federation asks."""
-    return by_clients(federation, transport, round_) if federation.judges else by_server(federation, transport, round_)
+    if not federation.judges:
+        return by_server(federation, transport, round_)
+    asked = by_clients(federation, transport, round_)
+    if federation.judging.evaluate != "both":
+        return asked
+    return [*by_server(federation, transport, round_), *(r for r in asked if r.client is not None)]
 
 
 def by_server(federation: Federation, transport: Place, round_: Round) -> list[Reading]:

@@ -85,8 +85,9 @@ MEANINGS: dict[str, tuple[str, str]] = {
     "planned": ("For how many clients means are planned; 0: as many as there are.", "planned = 50"),
     "loss": ("What clients minimise; default: what the task's kind has.", 'loss = "dice+ce"'),
     "evaluate": (
-        "Who judges the model after each round: the server on its test data, or the clients on theirs; "
-        "auto: the clients where some layers are personal.",
+        "Who judges the model after each round: the server on its test data, the clients on theirs, or both (the "
+        "federation's figures are the server's, each client's stand beside them); auto: the clients where some layers "
+        "are personal.",
         'evaluate = "clients"',
     ),
     "average": (

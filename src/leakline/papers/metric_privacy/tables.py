@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import mean, stdev
-from typing import Any
+from typing import Any, Literal
 
 from leakline.errors import StoreError
 from leakline.papers.metric_privacy import printed
@@ -25,6 +25,7 @@ from leakline.results.table import Table
 OURS = "ours: mean over seeds, with standard deviation and 95 % t-interval where there are several"
 WORLDS = "ours: mean over worlds with the target, after round 1, [95 % t-interval]"
 LAST = 5
+Judge = Literal["clients", "server"]
 _COUNTS = ("", "total", "class 0", "class 1", "class 2", "class 3")
 
 
@@ -49,20 +50,20 @@ def _clients(results: Results, scenario: str, title: str, note: str = "") -> Tab
     return Table(title, _COUNTS, tuple(rows), note)
 
 
-def _last_rounds(results: Results, scenario: str, title: str) -> Table:
+def _last_rounds(results: Results, scenario: str, title: str, judge: Judge = "clients") -> Table:
     cells = of_scenario(results, scenario)
     grid = cells.by("strategy", "defence")
 
     def ours(strategy: str, defence: str) -> Any:
-        runs = [accuracies(c)[-LAST:] for c in _cells(grid, strategy, defence)]
+        runs = [accuracies(c, judge)[-LAST:] for c in _cells(grid, strategy, defence)]
         means = estimate([mean(v) for v in runs if v])
         if means is None or means.sd is not None:
             return means
         spread = stdev(runs[0]) if len(runs[0]) > 1 else math.nan
         return f"{means.mean:.3f} ± {spread:.3f}"
 
-    judged = any(r.client is not None for c in cells.cells for r in c.readings)
-    where = "the clients' test data, weighted by examples" if judged else "the server's test data, not the clients'"
+    asked = judge == "clients" and any(r.client is not None for c in cells.cells for r in c.readings)
+    where = "the clients' test data, weighted by examples" if asked else "the server's test data, not the clients'"
     note = f"one seed: mean ± standard deviation over the rounds, as the paper; otherwise {OURS}; measured on {where}"
     rows = [
         (name, *_beside(lambda i, s=s: _pm(printed.LAST_ROUNDS[scenario][s][i]), partial(ours, s)))  # type: ignore[misc]
@@ -166,13 +167,16 @@ def of_scenario(results: Results, scenario: str) -> Results:
     return results.finished.where(scenario=(scenario, ""))
 
 
-def accuracies(cell: Cell) -> list[float]:
+def accuracies(cell: Cell, judge: Judge = "clients") -> list[float]:
     """Accuracy by round: of the clients' test data by examples where clients judged, else of the server's."""
     held = {row["name"]: int(row["test"]) for row in cell.holders}
     readings = [r for r in cell.readings if r.measure == "accuracy" and r.round is not None]
     judged = groups_of((r for r in readings if r.client is not None), lambda r: r.round)
-    if not judged:
-        return [v for _, v in sorted({r.round: float(r.value) for r in readings if r.round is not None}.items())]
+    if judge == "server" and judged and cell.federation.get("evaluate") != "both":
+        return []
+    if judge == "server" or not judged:
+        whole = {r.round: float(r.value) for r in readings if r.client is None and r.round is not None}
+        return [value for _, value in sorted(whole.items())]
     shares = [[(float(r.value), held.get(str(r.client), 1)) for r in judged[index]] for index in sorted(judged)]
     return [sum(a * n for a, n in own) / sum(n for _, n in own) for own in shares]
 
@@ -255,6 +259,8 @@ _SHAPED: dict[str, tuple[Callable[..., Table], tuple[str, ...]]] = {
     "4": (_last_rounds, ("homogeneous", "Table 4: accuracy over the last five rounds, homogeneous clients")),
     "5": (_test, ("homogeneous", "Table 5: test set, homogeneous clients")),
     "6": (_last_rounds, ("non-iid", "Table 6: accuracy over the last five rounds, non-iid clients")),
+    "4-server": (_last_rounds, ("homogeneous", "Table 4, judged by the server, homogeneous clients", "server")),
+    "6-server": (_last_rounds, ("non-iid", "Table 6, judged by the server, non-iid clients", "server")),
     "7": (_test, ("non-iid", "Table 7: test set, non-iid clients")),
     "8": (_clients, ("client-inference", "Table 8: clients for client inference", _TARGET)),
 }
