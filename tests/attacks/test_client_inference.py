@@ -104,6 +104,19 @@ def test_a_planted_leak_is_found_for_certain(tmp_path: Path) -> None:
             assert hits.low == 0  # ten worlds without the target do not say where a rate of 0.1 begins
 
 
+def test_the_figure_beside_the_model_tells_by_itself(tmp_path: Path) -> None:
+    """A client whose labels contradict the others' raises the mean loss that the server sends round."""
+    attack = ClientInference(worlds=10, shadow=0.25, scores=("paper", "aggregated"))
+    lab = lab_of(federation(), tmp_path)
+    readings = examine(attack, lab)
+    assert value(readings, "auc (aggregated)").value == 1
+    assert [r.label for r in readings].count("auc (aggregated)") == 1  # once, however many shadow sets there are
+    one = next(iter(attack.challenges(lab)))
+    more = replace(one.hints, aggregated_loss=one.hints.aggregated_loss + 1)
+    less, greater = (attack.guess(one.view, hints).scores for hints in (one.hints, more))
+    assert all(greater[name] > less[name] for name in less)  # the paper's statistic moves with it
+
+
 def test_records_are_calibrated_one_by_one_against_other_worlds(tmp_path: Path) -> None:
     """The same records: their mean loss tells little of one client in three, each against other worlds nearly all."""
     attack = ClientInference(

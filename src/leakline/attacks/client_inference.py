@@ -25,7 +25,7 @@ from leakline.readings import Fact, Reading
 from leakline.views import ClientView, client_view
 from leakline.weights import Weights, write
 
-Score = Literal["loss", "own", "fresh", "direction", "paper", "calibrated"]
+Score = Literal["loss", "own", "fresh", "direction", "paper", "aggregated", "calibrated"]
 Shadow = Literal["all", "inside", "disjoint", "population"]
 DELTA = 1e-5
 
@@ -89,6 +89,8 @@ class ClientInference(Attack):
       fresh      L(unseen data of the target) - L(shadow): memory of the shadow records themselves
       direction  cosine of the published change with the shadow's gradient less the attacker's own
       paper      -difference%, the paper's statistic
+      aggregated the figure that the server sends round with the model, without noise: the part of the paper's statistic
+                 that no shadow data are needed for, and no noise on the model covers
       calibrated the likelihood ratio of each record's score in worlds with and without the target, all other pairs of
                  worlds as shadows (LiRA, Carlini et al. 2022), mean over records and over the models of all rounds
 
@@ -258,7 +260,9 @@ class ClientInference(Attack):
                 found["calibrated"] = hints.worlds[where].ratio()
             if "direction" in self.scores:
                 found["direction"] = _direction(view, data, hints.own)
-            scores |= {(name, where): found[name] for name in self.scores}
+            scores |= {(name, where): found[name] for name in self.scores if name != "aggregated"}
+        if "aggregated" in self.scores:
+            scores["aggregated", ""] = hints.aggregated_loss
         return PresenceScores(scores, figures)
 
     # the comparison
@@ -279,7 +283,9 @@ class ClientInference(Attack):
         note = "no formal ceiling" if most is None else f"formal ceiling of TPR - FPR {most:.4g}"
         for rule, shadow in guesses[0].scores:
             scores = np.array([g.scores[rule, shadow] for g in guesses])
-            told: dict[str, Fact] = {"rule": rule, "shadow": shadow, **({} if most is None else {"ceiling": most})}
+            told: dict[str, Fact] = {"rule": rule}
+            told |= {"shadow": shadow} if shadow else {}
+            told |= {} if most is None else {"ceiling": most}
             found += yes_or_no(told, scores, present, folds, note)
         return found
 
