@@ -85,6 +85,26 @@ def test_both_presets_hold_the_paper_s_grid_and_its_controls(monkeypatch, name: 
     assert federation.strategy.combine.influence(1.0, 4) == 0.25
 
 
+PARTS = {
+    "segmentation": {"table-1": (5.9, 7.8, 8.8), "table-1-others": (5.9, 7.8, 8.8), "table-1-dp2": (5.9, 7.8, 8.8)},
+    "classification": {"table-1": (6.4, 9.1, 11.1), "table-1-others": (4.9, 9.2, 11.5), "table-1-dp2": (4.7, 6.6, 8.4)},
+}
+"""The parts (root mean square) at which the paper's rule came to rest with the real data, by z."""
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_rule_of_the_desk_has_an_arm_without_a_split_that_is_nearly_as_private(monkeypatch, name: str):
+    monkeypatch.delenv("LEAKLINE_DATA", raising=False)
+    study = load(f"intermediaries-{name}", "desk", ["data.otherwise.size=32", "data.otherwise.examples=240"])
+    for scenario, parts in PARTS[name].items():
+        cells = [c for c in study.cells if c.labels["scenario"] == scenario and c.labels["seed"] == 0]
+        for strategy in {c.labels["strategy"] for c in cells}:
+            own = [c.federation().defences for c in cells if c.labels["strategy"] == strategy]
+            zs = [d[-1].noise_multiplier for d in own if d and getattr(d[-1], "parts", 0) == 1]
+            for z, v in zip(STUDIES[name][0], parts, strict=True):
+                assert any(z / v <= other < 2 * z / v for other in zs), (scenario, strategy, z)
+
+
 @pytest.mark.parametrize("name", STUDIES)
 def test_two_rounds_on_made_up_data(monkeypatch, tmp_path: Path, name: str):
     monkeypatch.delenv("LEAKLINE_DATA", raising=False)
