@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -210,6 +211,25 @@ def test_every_form_and_every_drawing(results: Results, tmp_path: Path):
     assert set(drawn) == {"fig1b-0.3", "fig2a", "fig2b", "fig2c", "fig2d"}
     for text in drawn.values():
         ElementTree.fromstring(text)
+
+
+def renamed(results: Results, scenario: str, rounds: int) -> Results:
+    """The same store as if its Table 1 had been run under another name for so many rounds."""
+    cells = []
+    for cell in results.cells:
+        label = scenario if cell.labels["scenario"] == "table-1" else cell.labels["scenario"]
+        about = {**cell.about, "federation": {**cell.federation, "rounds": rounds}}
+        cells.append(replace(cell, labels={**cell.labels, "scenario": label}, about=about))
+    return replace(results, cells=tuple(cells))
+
+
+def test_the_paper_s_own_data_are_table_1_at_its_rounds_only(results: Results):
+    desk, whole = renamed(results, "prostate", ROUNDS), renamed(results, "prostate", printed.ROUNDS)
+    assert arms(desk) == []
+    assert [r[2] for r in paper_004.own_data(desk).rows] == [r[2] for r in paper_004.equal_privacy(results).rows]
+    assert [a.name for a in arms(whole)] == [a.name for a in arms(results)]
+    both = replace(whole, cells=(*whole.cells, *results.cells))
+    assert {a.scenario for a in arms(both)} == {"prostate"}
 
 
 def test_intervals_of_shares_stay_within_their_range_and_differences_pair_seeds():

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from leakline.data import ByColumn, Data, Dataset, partition
+from leakline.data.prepared_masks import Prostate
 from leakline.errors import DataError, StudyError
 from leakline.study.check import check_study
 from leakline.study.run import run_study
@@ -103,6 +104,53 @@ def test_every_rule_of_the_desk_has_an_arm_without_a_split_that_is_nearly_as_pri
             zs = [d[-1].noise_multiplier for d in own if d and getattr(d[-1], "parts", 0) == 1]
             for z, v in zip(STUDIES[name][0], parts, strict=True):
                 assert any(z / v <= other < 2 * z / v for other in zs), (scenario, strategy, z)
+
+
+def own_files(folder: Path, patients: bool = True) -> None:
+    """Files of the paper's two data sets in their layouts: 20 patients of four slices each, at six sites."""
+    rng, n = np.random.default_rng(0), 80
+    x, people = rng.integers(0, 255, (n, 32, 32), dtype=np.uint8), np.repeat(np.arange(n // 4), 4)
+    np.savez(folder / "rsna_ich.npz", x=x, y=(np.arange(n) % 2).astype(np.uint8))
+    names = {"patient": people, "patient_names": np.array([f"p{i}" for i in range(n // 4)])} if patients else {}
+    np.savez(
+        folder / "prostate_sites.npz", x=x, mask=np.full_like(x, 1), site=people % 6,
+        site_names=np.array([f"site-{i}" for i in range(6)]), **names,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("preset", ["desk", "paper"])
+@pytest.mark.parametrize(("name", "own"), [("classification", "rsna-ich"), ("segmentation", "prostate")])
+def test_the_paper_s_own_data_are_a_scenario_where_they_are_here_and_left_out_elsewhere(
+    monkeypatch, tmp_path: Path, name: str, own: str, preset: str
+):
+    small = ["data.otherwise.size=32", "data.otherwise.examples=240"]
+    monkeypatch.setenv("LEAKLINE_DATA", str(tmp_path))
+    without = load(f"intermediaries-{name}", preset, small)
+    assert not any(c.labels["scenario"].startswith(own) for c in without.cells)
+    assert any(f"{own!r} is not here: the cells that ask for it are left out" in note for note in without.notes)
+    own_files(tmp_path)
+    cells = [c for c in load(f"intermediaries-{name}", preset, small).cells if c.labels["scenario"] == own]
+    assert len(without.cells) + len(cells) <= len(load(f"intermediaries-{name}", preset, small).cells)
+    task = cells[0].federation().task
+    assert (task.name, len(task.clients)) == (own, STUDIES[name][1])
+    if preset == "desk":
+        assert len(cells) == 5 * 3
+
+
+def test_a_sample_without_patients_does_not_stand_for_the_prostate_data(monkeypatch, tmp_path: Path):
+    monkeypatch.setenv("LEAKLINE_DATA", str(tmp_path))
+    own_files(tmp_path, patients=False)
+    assert Prostate().available()
+    assert not Prostate(patients="named").available()
+    own_files(tmp_path)
+    assert Prostate(patients="named").available()
+
+
+def test_a_study_of_data_that_are_not_here_says_that_nothing_is_left(monkeypatch, tmp_path: Path):
+    monkeypatch.setenv("LEAKLINE_DATA", str(tmp_path))
+    text = 'name = "n"\nmodel = "linear"\ndata = { use = "mnist", clients = 2, otherwise = { use = "nothing" } }'
+    with pytest.raises(StudyError, match="nothing is left to run: data set 'mnist' is not here"):
+        parse(text)
 
 
 @pytest.mark.parametrize("name", STUDIES)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar, Literal
 
 import numpy as np
 import torch
 
 from leakline.data.base import Data, Dataset, Trait
-from leakline.data.guard import labels_within, lengths_agree, read_npz
+from leakline.data.guard import labels_within, lengths_agree, npz_names, read_npz
 from leakline.data.images import channels_first, resize, resize_masks
-from leakline.data.prepared import PreparedImages, names_of, pixels
+from leakline.data.prepared import VARIABLE, PreparedImages, names_of, pixels
 from leakline.data.split import subset
 from leakline.errors import DataError
 from leakline.names import printable
@@ -79,10 +81,20 @@ class Prostate(PreparedImages):
 
     ``data prepare prostate`` makes the full set from the official folders. Column "site", and "patient" where
     the file names patients, who are then groups. Slices that the file marks as test form the test part.
+    ``patients = "named"``: a file that names none, as the sample, counts as not there, so that no patient is on both
+    sides of a split unseen.
     """
 
+    patients: Literal["any", "named"] = "any"
     name: ClassVar[str] = "prostate"
     file: ClassVar[str] = "prostate_sites.npz"
+
+    def available(self) -> bool:
+        """Whether the file is there, with its patients' names where they are asked for."""
+        there = super().available()
+        return there and (
+            self.patients == "any" or "patient_names" in npz_names(Path(os.environ[VARIABLE]) / self.file)
+        )
 
     def load(self) -> Dataset:
         """Read images, masks and sites."""

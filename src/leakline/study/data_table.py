@@ -28,6 +28,8 @@ SHARING: dict[str, tuple[Any, Any]] = {
     "keep_groups": (bool, True),
     "features": (dict[str, Any] | str, {}),
 }
+NOTHING = "nothing"
+"""What stands in for data that are not here where a scenario had rather be left out."""
 PLACES = ("path", "test", "validation", "key")
 """Settings of data sets that name a file or folder: looked for beside the study first, then in the current folder."""
 
@@ -48,6 +50,9 @@ def data_of(table: Mapping[str, Any], mistakes: Mistakes, notes: list[str], here
     if values is None or source is None:
         return None
     if here and values.get("otherwise") and not source.available():
+        if values["otherwise"].get("use") == NOTHING:
+            notes.append(f"data set {table['use']!r} is not here: the cells that ask for it are left out")
+            return None
         other = {
             **{k: v for k, v in table.items() if k in SHARING and k != "otherwise"},
             **values["otherwise"],

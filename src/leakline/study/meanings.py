@@ -133,7 +133,10 @@ MEANINGS: dict[str, tuple[str, str]] = {
     ),
     "server_test": ("The share that models are judged by, where the data set has no test part.", "server_test = 0.3"),
     "seed": ('Of splits and partition; `"each"`: the cell\'s own seed.', 'seed = "each"'),
-    "otherwise": ("The [data] to take where these are not on this machine.", 'otherwise = { use = "digits" }'),
+    "otherwise": (
+        'The [data] to take where these are not on this machine; `{ use = "nothing" }`: the scenario is left out.',
+        'otherwise = { use = "digits" }',
+    ),
     "keep_groups": (
         "Keep a patient's records on one side of every split and with one client.",
         "keep_groups = false",

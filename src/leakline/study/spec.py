@@ -157,6 +157,8 @@ def parse(
         raise Mistaken(mistakes.text(), rest)
     if mistakes.consent.refused:
         raise Untrusted(mistakes.consent.refused, file)
+    if not cells:
+        raise StudyError("nothing is left to run: " + "; ".join(notes), file, "get the data, or name others")
     return Study(
         name,
         tuple(cells),

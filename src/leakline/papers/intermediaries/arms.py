@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from leakline.mechanisms import client_mu
+from leakline.papers.intermediaries import printed
 from leakline.privacy.gdp import gdp_epsilon
 from leakline.results import Cell, Estimate, Results
 from leakline.results.estimate import estimate
 from leakline.results.settings import groups_of
 
 FIGURE, EQUAL_STEPS = "figure", "equal-steps"
-ASIDE = (FIGURE, EQUAL_STEPS)
-"""Scenarios whose names begin so serve one figure or control and are no part of Table 1."""
+OWN = ("rsna-ich", "prostate")
+"""Scenarios whose names begin so are on the paper's own data."""
+ASIDE = (FIGURE, EQUAL_STEPS, *OWN)
+"""Scenarios whose names begin so are no part of Table 1: figures, controls, and the paper's data at another size."""
 RULES = ("paper", "code")
 """Ways to choose v that read un-noised updates."""
 
@@ -96,17 +99,28 @@ class Arm:
         return [f[name] for facts in self.rounds for f in facts if name in f]
 
 
-def arms(results: Results, aside: str = "") -> list[Arm]:
-    """The finished arms of a store: of Table 1, or of the scenarios whose names begin with ``aside``."""
+def of_table_1(results: Results) -> Results:
+    """The finished cells that Table 1 is of: the paper's own data at its rounds, or else what is not set aside."""
+    own = _named(results, OWN)
+    full = [cell for cell in own.cells if cell.wanted == printed.ROUNDS]
+    if full:
+        return replace(own, cells=tuple(full))
+    return results.finished.where(scenario=lambda name: not str(name).startswith(ASIDE))
 
-    def wanted(scenario: Any) -> bool:
-        return str(scenario).startswith(aside) if aside else not str(scenario).startswith(ASIDE)
+
+def _named(results: Results, starts: str | tuple[str, ...]) -> Results:
+    return results.finished.where(scenario=lambda name: str(name).startswith(starts))
+
+
+def arms(results: Results, aside: str | tuple[str, ...] = "") -> list[Arm]:
+    """The finished arms of a store: of Table 1, or of the scenarios whose names begin with ``aside``."""
 
     def clients(cell: Cell) -> int:
         order = cell.task.get("order")
         return len(order) if isinstance(order, list) else 0
 
-    cells = [c for c in results.finished.where(scenario=wanted).cells if _noisy(c) is not None]
+    chosen = _named(results, aside) if aside else of_table_1(results)
+    cells = [c for c in chosen.cells if _noisy(c) is not None]
     groups = groups_of(cells, lambda c: (c.label("scenario"), _strategy(c), clients(c), _noisy(c)))
     return [
         Arm(scenario, strategy, number, z, parts, bound, clip, tuple(some), results.delta)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from leakline.papers.intermediaries import printed
-from leakline.papers.intermediaries.arms import EQUAL_STEPS, Arm, arms, difference
+from leakline.papers.intermediaries.arms import EQUAL_STEPS, OWN, Arm, arms, difference
 from leakline.privacy.gdp import gdp_epsilon
 from leakline.report.papers import Tables
 from leakline.results import Estimate, Results
@@ -59,8 +59,23 @@ def table_1(results: Results) -> Table:
 
 def equal_privacy(results: Results) -> Table:
     """Every arm by the epsilon of one client, against the best arm without a split that is at least as private."""
-    task, rows = task_of(results), []
-    found = sorted((a for a in arms(results) if a.mu is not None), key=lambda a: (a.strategy, a.mu or 0.0, a.split))
+    return _equal_privacy("Utility at equal privacy of one client", arms(results), task_of(results))
+
+
+def own_data(results: Results) -> Table:
+    """The same on the paper's own data, at whatever size they were run."""
+    return _equal_privacy(
+        "The paper's own data: utility at equal privacy of one client", arms(results, OWN), task_of(results)
+    )
+
+
+def _equal_privacy(title: str, every: Sequence[Arm], task: printed.Task) -> Table:
+    found = sorted((a for a in every if a.mu is not None), key=lambda a: (a.strategy, a.mu or 0.0, a.split))
+    free = [a for a in every if a.z is None]
+    rows: list[tuple[Any, ...]] = []
+    for arm in free:
+        first, second = measures_of([arm], task)
+        rows.append((arm.strategy, arm.name, None, None, None, arm.utility(first), arm.utility(second), "", None))
     for arm in found:
         first, second = measures_of([arm], task)
         other = counterpart(arm, found)
@@ -78,7 +93,7 @@ def equal_privacy(results: Results) -> Table:
         "private of one client (and has more than half of the mu); gained: paired by seed; v of a rule: root mean "
         f"square over rounds; * {NO_PROMISE}"
     )
-    return Table("Utility at equal privacy of one client", columns, tuple(rows), note)
+    return Table(title, columns, tuple(rows), note)
 
 
 def gain(results: Results) -> Table:
@@ -158,6 +173,7 @@ def epsilons(results: Results) -> Table:
 TABLES: Tables = {
     "intermediaries/1": table_1,
     "intermediaries/equal-privacy": equal_privacy,
+    "intermediaries/own-data": own_data,
     "intermediaries/gain": gain,
     "intermediaries/equal-steps": equal_steps,
     "intermediaries/epsilons": epsilons,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 
 from leakline.papers.intermediaries import printed
-from leakline.papers.intermediaries.arms import arms, difference
+from leakline.papers.intermediaries.arms import arms, difference, of_table_1
 from leakline.papers.intermediaries.tables import counterpart, measures_of, table_1, task_of
 from leakline.privacy.gdp import gdp_epsilon
 from leakline.report.verdicts import Row, Verdicts, claim_row, examples, impossible, number_row, otherwise, rows_of
@@ -23,8 +23,8 @@ def verdicts(stores: Mapping[str, Results]) -> Verdicts:
         results = stores[name]
         task = task_of(results)
         first = measures_of(arms(results), task)[0]
-        n = examples(results.finished.cells, first)
-        other = otherwise(results, DATA[name], rounds=printed.ROUNDS)
+        n = examples(of_table_1(results).cells, first)
+        other = otherwise(of_table_1(results), DATA[name], rounds=printed.ROUNDS)
         rows = [row for row in rows_of(table_1(results), n, other) if "epsilon" not in row.what]
         found[f"Table 1: {task.name}"] = rows
         found[f"What the paper concludes: {task.name}"] = _claims(results, task, n)
