@@ -13,8 +13,8 @@ from torch import nn
 import tiny
 from leakline.attacks import MENU, AttributeInference
 from leakline.attacks.attribute_inference import KnownUsers, _Scene
-from leakline.attacks.update_features import FEATURES, rows_of
-from leakline.attacks.users import Refit, folds_over, forest, logistic, user_readings
+from leakline.attacks.update_features import FEATURES, over_rounds, rows_of
+from leakline.attacks.users import Refit, discriminant, folds_over, forest, logistic, user_readings
 from leakline.bench.training import Plan
 from leakline.data.base import Client, Data
 from leakline.defences import FedPer
@@ -68,6 +68,55 @@ def test_a_planted_trait_is_found(tmp_path, server, start):
     assert best.value > 0.95
     assert best.chance == 0.5
     assert "p = 0.00" in best.note
+
+
+def watched(tmp_path, rounds=3, **changes) -> Lab:
+    """A lab whose federation kept every update."""
+    fed = tiny.federation(
+        **({"task": people(), "model": tiny.perceptron, "plan": Plan(2, 8, 0.1), "rounds": rounds} | changes)
+    )
+    store = Store(tmp_path)
+    return Lab(fed, store, train_run(store, fed, workers=1, keep=attack(server="watching").wants(fed)), 1)
+
+
+@pytest.mark.parametrize("defences", [(), (FedPer(last=1),)])
+def test_a_server_that_watched_every_round_finds_a_planted_trait_and_trains_nothing(tmp_path, defences):
+    lab = watched(tmp_path, defences=defences)
+    asked = attack(server="watching", learners=("logistic", "discriminant"))
+    assert asked.trains(lab.federation) == {}
+    found = examine(asked, lab)
+    assert value(found, "auc", rule="raw+logistic").value > 0.95
+    assert value(found, "auc", rule="raw+discriminant").value > 0.9
+    assert value(found, "auc", choice="best").about["p"] <= 0.01
+
+
+def test_noise_of_single_rounds_averages_out():
+    """100 rounds of unit noise leave 1/10 of it; 4,000 values: within 5 % but for one seed in 1e5."""
+    rng = np.random.default_rng(0)
+    found = over_rounds([{name: rng.normal(size=4000) for name in "abcdefgh"} for _ in range(100)])
+    assert np.std(found["a"]) == pytest.approx(0.1, rel=0.05)  # each round's spread is 1 by construction
+
+
+def test_answers_to_many_questions_are_those_to_each(tmp_path):
+    rule = attack(server="watching", learners=("logistic",))
+    asked = [(c.view, c.hints) for c in rule.challenges(watched(tmp_path))]
+    assert [g.scores for g in rule.guesses(iter(asked), 1)] == [rule.guess(*one).scores for one in asked]
+
+
+def test_a_watching_server_takes_rounds_as_they_were():
+    for wrong in ({"epochs": (1,)}, {"start": "initial"}):
+        with pytest.raises(ValueError, match="rounds as they were"):
+            attack(server="watching", **wrong)
+
+
+def test_rows_over_rounds_keep_what_lasts():
+    """Rounds of different size, and clients that missed some: differences from the mean, by each round's spread."""
+    rounds = [{"a": np.array([3.0]), "b": np.array([1.0])}, {"a": np.array([10.0]), "b": np.array([-10.0])}]
+    rounds.append({"a": np.array([5.0]), "c": np.array([5.0])})
+    found = over_rounds(rounds)
+    assert found["a"] == pytest.approx(2 / 3)  # 1, 1 and a round in which nobody differs
+    assert found["b"] == pytest.approx(-1)
+    assert found["c"] == pytest.approx(0)
 
 
 def test_a_planted_trait_is_found_in_shared_layers_alone(tmp_path):
@@ -246,6 +295,17 @@ def test_logistic_regression_in_the_span_of_the_rows_is_logistic_regression():
     )
     assert forest(x, y, asked, 0, 20).shape == (5,)
     np.testing.assert_array_equal(logistic(np.ones((4, 3)), np.arange(4) % 2 == 0, asked[:, :3], 0, 0), 0.5)
+
+
+def test_the_discriminant_in_the_span_of_the_rows_is_fishers_where_users_are_many():
+    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+
+    rng = np.random.default_rng(0)
+    x, asked = rng.normal(size=(4000, 4)), rng.normal(size=(5, 4))
+    y = x[:, 0] + rng.normal(size=4000) > 0
+    oracle = LinearDiscriminantAnalysis(solver="lsqr", priors=[0.5, 0.5]).fit(x, y)  # nothing left to shrink
+    np.testing.assert_allclose(discriminant(x, y, asked, 0, 0), oracle.predict_proba(asked)[:, 1], atol=0.02)
+    np.testing.assert_array_equal(discriminant(np.ones((4, 3)), np.arange(4) % 2 == 0, asked[:, :3], 0, 0), 0.5)
 
 
 def rules(rng, features, users):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from xml.etree import ElementTree
 
 import pytest
@@ -65,6 +66,43 @@ def people(tmp_path_factory) -> Results:
     root = tmp_path_factory.mktemp("people") / "store"
     assert [o.error for o in run_study(parse(STUDY), root, workers=1)] == [""] * 6
     return read(root)
+
+
+PLANTED = """
+[[attacks]]
+name = "planted"
+use = "attribute-inference"
+trait = "planted"
+server = "passive"
+folds = 3
+repeats = 1
+trees = 5
+[scenarios."effect 0".data]
+plant = { use = "strength", effect = 0.0, of = "wlk" }
+[scenarios."effect 2".data]
+plant = { use = "strength", effect = 2.0, of = "wlk" }
+"""
+
+
+def test_a_planted_trait_has_its_ceiling_beside_it_and_seeds_are_pooled_by_fishers_method(tmp_path):
+    from scipy.stats import chi2
+
+    from leakline.study.run import run_study
+    from leakline.study.spec import parse
+
+    text = STUDY[: STUDY.index("[[attacks]]")].replace("rounds = 3", "rounds = 1") + PLANTED
+    study = parse(text).only(["defence=vanilla"])
+    assert [o.error for o in run_study(study, tmp_path / "store", workers=1)] == [""] * 4
+    results = read(tmp_path / "store")
+    table = paper_003.planted(results)
+    assert [row[0] for row in table.rows] == [0.0, 2.0]
+    assert [row[1] for row in table.rows] == pytest.approx([0.5, 0.9214], abs=1e-4)
+    for row in table.rows:
+        p = [float(one) for one in row[7].split(", ")]
+        fisher = chi2.sf(-2 * sum(math.log(one) for one in p), 2 * len(p))
+        assert float(row[8]) == pytest.approx(fisher, rel=0.06)  # p is printed with two digits
+        assert row[4].seeds == 2
+    assert not paper_003.planted(results.where(seed=7)).rows
 
 
 def test_figure_2_is_the_distribution_of_the_last_rounds_accuracies(people):

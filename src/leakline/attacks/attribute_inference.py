@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import numpy as np
 
 from leakline.attacks.base import Attack, Challenge, Lab
-from leakline.attacks.update_features import Feature, rows_of
+from leakline.attacks.update_features import Feature, Row, over_rounds, rows_of
 from leakline.attacks.users import LEARNERS, Guess, Learner, Refit, folds_over, ridge, test_share, user_readings
 from leakline.errors import StudyError
-from leakline.federation import Federation, initial_weights
-from leakline.messages import Memory, Update, problem_with
+from leakline.federation import Federation, initial_weights, keep_none
+from leakline.messages import Keep, Memory, Update, problem_with
 from leakline.privacy import Seat
 from leakline.readings import Reading
 from leakline.views import ServerView, need_single_updates
 from leakline.weights import Weights
+
+Looked = Mapping[Feature, Mapping[str, Row]]
+"""The users' rows by feature, of one look at updates."""
 
 
 @dataclass(frozen=True)
 class KnownUsers:
     """What the server knows besides its view: the trait of some users, whom to guess, whom it aggregated when.
 
-    ``aggregated[k]`` are the users whose models went into what was sent in probe k.
+    ``aggregated[k]`` are the users whose models went into what was sent in probe k; a watching server has one look.
     """
 
     known: Mapping[str, bool]
@@ -57,7 +60,10 @@ class AttributeInference(Attack):
                and looks at the updates that come back from data not yet trained on (each client's test part);
       paper    the same, but the mean is over all positive users, as the paper's text has it. That presumes the
                answer: whom to aggregate is the trait of those to be guessed, and an update may show whether its
-               sender's own model was in. Run it to regenerate the paper, not to measure a leak.
+               sender's own model was in. Run it to regenerate the paper, not to measure a leak;
+      watching kept every update of every round: a user's row is the mean over rounds of what its update differs
+               by from everybody's mean, in units of that round's spread. What lasts adds up, and what one round's order
+               of batches or noise did to it averages out. Costs no exchange beyond the run.
     Whoever was aggregated may answer unlike others, whatever the trait. So "active" aggregates half of
     the known positive users at a time and learns from the users that were left out; two probes a fold, averaged.
 
@@ -69,7 +75,7 @@ class AttributeInference(Attack):
 
     trait: str
     positive: str | bool | int | None = None
-    server: Literal["active", "passive", "paper"] = "active"
+    server: Literal["active", "passive", "paper", "watching"] = "active"
     start: Literal["final", "initial"] = "final"
     features: tuple[Feature, ...] = ("raw", "sorted", "moments")
     learners: tuple[Learner, ...] = ("forest", "logistic")
@@ -84,15 +90,23 @@ class AttributeInference(Attack):
             raise ValueError(f"folds of 2, repeats and trees of 1 at least: {self.folds}, {self.repeats}, {self.trees}")
         if not self.features or not self.learners or any(e < 1 for e in self.epochs):
             raise ValueError(f"a feature, a learner, and epochs of 1 at least are needed: {self}")
+        if self.server == "watching" and (self.epochs or self.start != "final"):
+            raise ValueError("a watching server takes rounds as they were: leave epochs and start out")
 
     # the examiner's half
 
     def trains(self, federation: Federation) -> dict[str, float]:
         """Rounds for the attacked exchanges: an ordinary one, and the server's probes on the clients' test part."""
+        if self.server == "watching":
+            return {}
         probes = {"passive": 0, "paper": 1, "active": 2 * self.folds * self.repeats}[self.server]
         rounds = sum(e / federation.plan.epochs for e in self.epochs or (federation.plan.epochs,))
         name = f"attribute/{self}/{federation.strategy}/{federation.defences}"
         return {name: rounds * (1 + probes * test_share(federation))}
+
+    def wants(self, federation: Federation) -> Keep:
+        """All updates, for a server that watches."""
+        return (lambda index, client: True) if self.server == "watching" else keep_none
 
     def check(self, federation: Federation) -> None:
         """Refuse, before training, a trait that cannot be asked for."""
@@ -111,7 +125,7 @@ class AttributeInference(Attack):
                 f"{positive} clients have the trait {self.trait}: of those that are known, half must be left out",
                 "use more clients, or a passive server",
             )
-        if self.server != "passive":
+        if self.server in ("active", "paper"):
             without = [c.name for c in federation.task.clients if c.test is None or not len(c.test)]
             if without:
                 raise _wrong(
@@ -143,7 +157,7 @@ class AttributeInference(Attack):
         self.check(lab.federation)
         labels = self.labels(lab.federation)
         for epochs in self.epochs or (lab.federation.plan.epochs,):
-            scene = _Scene(lab, self, epochs)
+            scene = _Watched(lab) if self.server == "watching" else _Scene(lab, self, epochs)
             for repeat in range(self.repeats):
                 rng = lab.stream(f"attribute-inference/{self.trait}/{repeat}").numpy()
                 for number, asked in enumerate(folds_over(labels, self.folds, rng)):
@@ -156,21 +170,43 @@ class AttributeInference(Attack):
 
     def guess(self, view: ServerView, hints: KnownUsers) -> Guess:
         """A score for each user asked for, by feature and learner; averaged over the probes seen."""
+        return self._said(self._looks(view), hints)
+
+    def guesses(self, asked: Iterable[tuple[ServerView, KnownUsers]], workers: int) -> list[Guess]:
+        """The same, with the rows of a view that several questions share made once."""
+        found: list[Guess] = []
+        last, looks = None, list[Looked]()
+        for view, hints in asked:
+            looks = looks if view is last else self._looks(view)
+            last = view
+            found.append(self._said(looks, hints))
+        return found
+
+    def _looks(self, view: ServerView) -> list[Looked]:
+        """Of each probe, or of all rounds that a server watched, the users' rows by feature."""
+        output = view.bench.initial.layout.entries[-1].name.rpartition(".")[0]
+        seen: list[Looked] = [
+            {feature: rows_of(feature, sent, updates, output) for feature in self.features}
+            for sent, updates in zip(view.sent, view.updates, strict=True)
+        ]
+        if self.server != "watching":
+            return seen
+        return [{feature: over_rounds([rows[feature] for rows in seen]) for feature in self.features}]
+
+    def _said(self, looks: Sequence[Looked], hints: KnownUsers) -> Guess:
         total: dict[str, np.ndarray] = {}
         refits: dict[str, list[Refit]] = {feature: [] for feature in self.features}
-        output = view.bench.initial.layout.entries[-1].name.rpartition(".")[0]
-        for sent, updates, used in zip(view.sent, view.updates, hints.aggregated, strict=True):
+        for seen, used in zip(looks, hints.aggregated, strict=True):
             # With everybody aggregated (the paper's way) there is nobody left out to learn from.
             learn = [n for n in hints.known if n not in used or self.server == "paper"]
             y = np.array([hints.known[name] for name in learn])
-            for feature in self.features:
-                rows = rows_of(feature, sent, updates, output)
+            for feature, rows in seen.items():
                 x, asked = (np.stack([rows[name] for name in names]) for names in (learn, hints.asked))
                 refits[feature].append(Refit(hints.asked, tuple(learn), ridge(x, asked)))
                 for learner in self.learners:
                     scores = LEARNERS[learner](x, y, asked, hints.seed, self.trees)
                     name = f"{feature}+{learner}"
-                    total[name] = total.get(name, 0.0) + scores / len(view.sent)
+                    total[name] = total.get(name, 0.0) + scores / len(looks)
         by_way = {way: dict(zip(hints.asked, values.tolist(), strict=True)) for way, values in total.items()}
         return Guess(by_way, refits)
 
@@ -193,11 +229,11 @@ class AttributeInference(Attack):
                 scores[name] = table
             rng = np.random.default_rng(epochs)
             means = {name: table.mean(0, keepdims=True) for name, table in scores.items()}
-            note = {"paper": "the server knew whom to guess", "active": "active server", "passive": "passive server"}
+            note = "the server knew whom to guess" if self.server == "paper" else f"{self.server} server"
             refits: dict[str, list[tuple[int, Refit]]] = {
                 f: [(0, rule) for g, _ in parts for rule in g.refits[f]] for f in self.features
             }
-            found += user_readings(means, truth, users, refits, rng, note[self.server], {"epochs": epochs})
+            found += user_readings(means, truth, users, refits, rng, note, {"epochs": epochs})
             shown = "sorted+forest" if "sorted+forest" in scores else next(iter(scores))
             right = ((scores[shown] >= 0.5) == truth).mean(0)
             found += [
@@ -250,6 +286,25 @@ class _Scene:
             self.start, federation.bench, federation.objective.per_example_loss, (self.start,), federation.local_plan,
             tuple(sent for sent, _ in seen), tuple(updates for _, updates in seen),
         )  # fmt: skip
+
+
+class _Watched:
+    """All rounds of one federation as its server saw them."""
+
+    def __init__(self, lab: Lab) -> None:
+        kept = [lab.kept(index) for index in range(len(lab.cohorts()))]
+        seen = [(sent, tuple(updates)) for sent, updates in (found for found in kept if found is not None)]
+        last, federation = lab.final_weights(), lab.federation
+        self.view = ServerView(
+            last, federation.bench, federation.objective.per_example_loss, (last,), federation.local_plan,
+            tuple(sent for sent, _ in seen), tuple(updates for _, updates in seen),
+        )  # fmt: skip
+
+    def look(
+        self, labels: Mapping[str, bool], rng: np.random.Generator
+    ) -> tuple[ServerView, tuple[frozenset[str], ...]]:
+        """The same view for every fold; nobody was chosen by a trait."""
+        return self.view, (frozenset(),)
 
 
 def _wrong(what: str, fix: str) -> StudyError:

@@ -7,7 +7,8 @@ and the raw change is a fair competitor: an attack should try all three.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -95,6 +96,24 @@ def rows_of(feature: Feature, sent: Weights, updates: Sequence[Update], output: 
         row = FEATURES[feature](sent, update.delta, output)
         found.setdefault(update.client, []).append(np.clip(np.nan_to_num(row, posinf=0.0, neginf=0.0), -1e6, 1e6))
     return {client: np.mean(rows, axis=0) if len(rows) > 1 else rows[0] for client, rows in found.items()}
+
+
+def over_rounds(rounds: Sequence[Mapping[str, Row]]) -> dict[str, Row]:
+    """A client's mean, over the rounds it took part in, of its row less everybody's mean, by that round's spread.
+
+    The spread is the root mean square of those differences, one number a round: early rounds with their large updates
+    must not drown the rest. A client that lasts in nothing is at 0.
+    """
+    total: dict[str, Row] = {}
+    count: Counter[str] = Counter()
+    for rows in rounds:
+        centre = np.mean(list(rows.values()), axis=0, dtype=np.float64)
+        apart = {client: row - centre for client, row in rows.items()}
+        spread = np.sqrt(np.mean([np.mean(np.square(row)) for row in apart.values()])) or 1.0
+        for client, row in apart.items():
+            total[client] = total.get(client, 0.0) + row / spread
+            count[client] += 1
+    return {client: row / count[client] for client, row in total.items()}
 
 
 def _inputs(values: Tensor, order: Tensor | None) -> Tensor:

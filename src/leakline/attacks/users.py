@@ -25,7 +25,7 @@ from leakline.leakage.guessing import majority_baseline, newcombe_auc, tpr_at_fp
 from leakline.leakage.interval import Interval
 from leakline.readings import Fact, Reading
 
-Learner = Literal["forest", "logistic"]
+Learner = Literal["forest", "logistic", "discriminant"]
 DEPTH = 10
 PERMUTATIONS = 999
 RIDGE = 0.4
@@ -66,22 +66,42 @@ def logistic(x: np.ndarray, y: np.ndarray, asked: np.ndarray, seed: int, trees: 
     """
     from sklearn.linear_model import LogisticRegression
 
-    rows, others = _standardised(x, asked)
-    kernel = rows @ rows.T
-    values, vectors = np.linalg.eigh(kernel)
-    keep = values > 1e-10 * max(values[-1], 1e-300)
-    if not keep.any():
+    own, others = _in_their_span(x, asked)
+    if not own.size:
         return np.full(len(asked), 0.5)
-    basis = vectors[:, keep] / np.sqrt(values[keep])
     model = LogisticRegression(C=10.0, class_weight="balanced", solver="newton-cholesky", tol=1e-8, random_state=seed)
-    model.fit(kernel @ basis, y)
-    return np.asarray(model.predict_proba(others @ rows.T @ basis)[:, 1])
+    return np.asarray(model.fit(own, y).predict_proba(others)[:, 1])
+
+
+def discriminant(x: np.ndarray, y: np.ndarray, asked: np.ndarray, seed: int, trees: int) -> np.ndarray:
+    """Probability of 1 by Fisher's linear discriminant, both classes alike likely, on standardised features.
+
+    The covariance within classes is shrunk as Ledoit and Wolf (2004) say, in the span of the training rows: with more
+    features than users it has no inverse of its own.
+    """
+    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+
+    own, others = _in_their_span(x, asked)
+    if not own.size:
+        return np.full(len(asked), 0.5)
+    model = LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto", priors=[0.5, 0.5])
+    return np.asarray(model.fit(own, y).predict_proba(others)[:, 1])
 
 
 def ridge(x: np.ndarray, asked: np.ndarray) -> np.ndarray:
     """The matrix H of ridge regression on standardised features: scores of the users asked are H (y - mean of y)."""
     rows, others = _standardised(x, asked)
     return np.asarray(others @ rows.T @ np.linalg.inv(rows @ rows.T + RIDGE * np.eye(len(rows))))
+
+
+def _in_their_span(x: np.ndarray, asked: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Standardised rows by their principal axes, and the rows asked for along the same."""
+    rows, others = _standardised(x, asked)
+    kernel = rows @ rows.T
+    values, vectors = np.linalg.eigh(kernel)
+    keep = values > 1e-10 * max(values[-1], 1e-300)
+    basis = vectors[:, keep] / np.sqrt(values[keep])
+    return kernel @ basis, others @ rows.T @ basis
 
 
 def _standardised(x: np.ndarray, asked: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -93,6 +113,7 @@ def _standardised(x: np.ndarray, asked: np.ndarray) -> tuple[np.ndarray, np.ndar
 LEARNERS: dict[Learner, Callable[[np.ndarray, np.ndarray, np.ndarray, int, int], np.ndarray]] = {
     "forest": forest,
     "logistic": logistic,
+    "discriminant": discriminant,
 }
 
 

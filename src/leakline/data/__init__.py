@@ -21,6 +21,7 @@ from leakline.data.nifti_folder import NiftiFolder
 from leakline.data.partition import Row, partition, table
 from leakline.data.partitioners import ByColumn, Counts, Dirichlet, Even, Partitioner, Sizes
 from leakline.data.phantoms import Phantoms
+from leakline.data.plant import PLANTS, Strength
 from leakline.data.prepared_images import (
     AlzheimerMri,
     ChestXray,
@@ -100,6 +101,7 @@ __all__ = [
     "HOMOGENEOUS",
     "NON_IID",
     "PARTITIONERS",
+    "PLANTS",
     "AlzheimerMri",
     "AtNodes",
     "ByColumn",
@@ -136,6 +138,7 @@ __all__ = [
     "Scattering",
     "Sizes",
     "Source",
+    "Strength",
     "Svhn",
     "TableFile",
     "Task",

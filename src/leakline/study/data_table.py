@@ -27,6 +27,7 @@ SHARING: dict[str, tuple[Any, Any]] = {
     "otherwise": (dict[str, Any], {}),
     "keep_groups": (bool, True),
     "features": (dict[str, Any] | str, {}),
+    "plant": (dict[str, Any], {}),
 }
 NOTHING = "nothing"
 """What stands in for data that are not here where a scenario had rather be left out."""
@@ -67,9 +68,11 @@ def data_of(table: Mapping[str, Any], mistakes: Mistakes, notes: list[str], here
     values.pop("otherwise", None)
     wanted = values.pop("features", None)
     features = build(data_menu.FEATURES, wanted, ("data", "features"), mistakes) if wanted else None
-    if missing or partitioner is None or (wanted and features is None):
+    sown = values.pop("plant", None)
+    plant = build(data_menu.PLANTS, sown, ("data", "plant"), mistakes) if sown else None
+    if missing or partitioner is None or (wanted and features is None) or (sown and plant is None):
         return None
-    return Shared(source, partitioner, tuple(sorted(values.items())), features)
+    return Shared(source, partitioner, tuple(sorted(values.items())), features, plant)
 
 
 def _found(place: str, beside: Sequence[Path]) -> str:

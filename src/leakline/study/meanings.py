@@ -123,6 +123,10 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "Learn from fixed features of the records, computed once, in place of the records.",
         'features = "scattering"',
     ),
+    "plant": (
+        "Give half of the clients a trait `planted` of known strength, for attacks on traits to find.",
+        'plant = { use = "strength", effect = 2.0, of = "wlk" }',
+    ),
     "client_test": (
         "The share of each client's records that it keeps for tests, by whole patients.",
         "client_test = 0.5",

@@ -43,6 +43,7 @@ def markdown() -> str:
         ("Data sets", "For `use` in [data].", data.DATASETS),
         ("Partitions", "For `partition` in [data].", data.PARTITIONERS),
         ("Features", "For `features` in [data].", data.FEATURES),
+        ("Plants", "For `plant` in [data].", data.PLANTS),
         ("Models", "For `model` and `models`.", models.MENU),
         ("Strategies", "For `strategies`.", strategies.MENU),
         ("Defences", "For `defences`.", defences.MENU),

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any
 
 from leakline import data as data_menu
 from leakline.data.base import Dataset, Task
 from leakline.data.features import Features, featured, publicly_scaled
+from leakline.data.plant import Plant
 from leakline.data.refused import Refused
 from leakline.errors import DataError, LeaklineError
 from leakline.study.kept_features import kept
@@ -28,6 +29,7 @@ class Shared:
     partitioner: Any
     values: tuple[tuple[str, Any], ...]
     features: Features | None = None
+    plant: Plant | None = None
 
     def __hash__(self) -> int:
         return hash(repr(self))
@@ -131,7 +133,21 @@ def _what_is_left(shared: Shared, seed: int) -> tuple[Task, Look]:
 
 
 def task_of(shared: Shared, seed: int) -> Task:
-    """The task that a cell with this seed trains on."""
+    """The task that a cell with this seed trains on, with what is planted in it."""
+    if shared.plant is None:
+        return _plain(shared, seed)
+    if _looking.get() is not None:  # what is left of refused data must not be kept for a run
+        return shared.plant.into(_plain(replace(shared, plant=None), seed), seed)
+    return _planted(shared, seed)
+
+
+@lru_cache(maxsize=8)
+def _planted(shared: Shared, seed: int) -> Task:
+    assert shared.plant is not None
+    return shared.plant.into(_plain(replace(shared, plant=None), seed), seed)
+
+
+def _plain(shared: Shared, seed: int) -> Task:
     wanted = dict(shared.values).get("seed", 0)
     place = (shared, seed if wanted == "each" else wanted)
     look = _looking.get()

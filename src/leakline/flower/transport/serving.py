@@ -265,6 +265,8 @@ def _needed(federation: Federation) -> int:
 
 def fit_of(shared: Shared, base: Task, seed: int = 0) -> dict[str, Any]:
     """What a node's data must be like."""
+    if shared.plant is not None:
+        raise StackError("a trait is planted into data that the study holds itself", "data.plant", "leave it out")
     return {
         "shape": list(base.shape), "classes": list(base.classes), "kind": base.kind,
         "client_test": dict(shared.values).get("client_test", 0.2), "seed": seed,

@@ -4,5 +4,10 @@ from leakline.papers.fedper import charts, tables, verdicts
 from leakline.report.papers import Paper
 
 PAPER = Paper(
-    "fedper", ("fedper", "fedper-split"), tables.TABLES, charts.charts, number="003", verdicts=verdicts.verdicts
+    "fedper",
+    ("fedper", "fedper-split", "fedper-planted"),
+    tables.TABLES,
+    charts.charts,
+    number="003",
+    verdicts=verdicts.verdicts,
 )

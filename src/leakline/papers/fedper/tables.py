@@ -6,8 +6,13 @@ attribute-inference and user-membership. Figures average over seeds; intervals o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
+from scipy.stats import combine_pvalues
+from scipy.stats import norm as normal
+
+from leakline.data.plant import TRAIT
 from leakline.measures import measure_of
 from leakline.readings import Reading
 from leakline.report.papers import Tables
@@ -18,6 +23,8 @@ from leakline.results.table import Table
 
 PAPERS = "sorted+forest"
 """What the paper's attacker is made of: sorted neurons and a random forest."""
+EFFECT = re.compile(r"effect ([\d.]+)")
+"""How scenarios are named that plant a trait."""
 GOAL = 0.9
 """The accuracy whose rounds the paper counts."""
 
@@ -116,6 +123,25 @@ def frontier(results: Results) -> Table:
     return Table("Utility against attack", columns, tuple(rows), note)
 
 
+def planted(results: Results) -> Table:
+    """What attribute inference gets of a trait that was planted, by its effect (`leakline.data.plant`)."""
+    rows = []
+    asked = results.finished.where(measure="auc", choice="best", attack=lambda by: by.startswith(TRAIT))
+    for (scenario, arm, by), got in asked.by("scenario", "defence", "attack").items():
+        if effect := EFFECT.fullmatch(str(scenario)):
+            size, p = float(effect[1]), [float(r.about["p"]) for r in got.every]
+            listed, all_seeds = ", ".join(f"{one:.3g}" for one in p), float(combine_pvalues(p).pvalue)
+            ceiling = normal.cdf(size / 2**0.5)
+            rows.append((size, ceiling, arm, by, got.over_seeds(), *got.ends(), listed, f"{all_seeds:.2g}"))
+    columns = ("effect", "ceiling", "defence", "attack", "AUC", "lowest", "highest", "p-values", "p, all seeds")
+    note = (
+        "effect: Cohen's d of walking strength; ceiling: AUC of who reads that itself; AUC: the best of features and "
+        "learners tried, which p-values allow for; lowest and highest: ends of the runs' 95 % intervals over users; "
+        "all seeds: Fisher's method, since each seed draws its own half of the users"
+    )
+    return Table("A planted trait", columns, tuple(sorted(rows, key=lambda row: row[0])), note)
+
+
 TABLES: Tables = {
     "fedper/fig2": figure_2,
     "fedper/fig3": figure_3,
@@ -124,6 +150,7 @@ TABLES: Tables = {
     "fedper/fig6": figure_6,
     "fedper/rounds": rounds_to_goal,
     "fedper/frontier": frontier,
+    "fedper/planted": planted,
 }
 
 
