@@ -1,0 +1,34 @@
+"""Presets `core`: a night on two cores at a paper's own size. What they train must be what the paper preset would."""
+
+from __future__ import annotations
+
+import pytest
+
+from leakline.study.describe import description
+from leakline.study.spec import load
+
+
+@pytest.fixture(autouse=True)
+def _made_up(monkeypatch):
+    monkeypatch.delenv("LEAKLINE_DATA", raising=False)
+
+
+@pytest.mark.parametrize("name", ["metric-privacy", "client-inference", "fedper"])
+def test_a_core_cell_is_the_same_run_as_the_papers(name):
+    papers = {tuple(sorted(c.labels.items())): c for c in load(name, "paper").cells}
+    core = load(name, "core").cells
+    assert core
+    for cell in core:
+        assert description(cell.federation()) == description(papers[tuple(sorted(cell.labels.items()))].federation())
+
+
+@pytest.mark.parametrize("name", ["intermediaries-classification", "intermediaries-segmentation"])
+def test_core_has_the_papers_images_and_network_in_fewer_rounds(name):
+    core = load(name, "core").cells
+    paper = next(c.federation() for c in load(name, "paper").cells if c.labels["scenario"] == "table-1")
+    assert {c.labels["seed"] for c in core} == {0, 1, 2}
+    for federation in (cell.federation() for cell in core):
+        assert federation.model == paper.model
+        assert federation.task.shape == paper.task.shape
+        assert federation.plan == paper.plan
+        assert federation.rounds < paper.rounds
