@@ -21,6 +21,7 @@ PLANS = {
     "whole data": Plan(epochs=2, batch=0, learning_rate=0.1),
     "momentum and decay": Plan(epochs=3, batch=4, learning_rate=0.1, momentum=0.9, weight_decay=0.01),
     "adam": Plan(epochs=3, batch=4, learning_rate=0.01, optimiser="adam"),
+    "amsgrad": Plan(epochs=3, batch=4, learning_rate=0.01, optimiser="adam", amsgrad=True),
     "proximal": Plan(epochs=3, batch=4, learning_rate=0.1, proximal=0.5),
     "few steps": Plan(epochs=3, batch=4, learning_rate=0.1, max_steps=2),
     "whole batches only": Plan(epochs=3, batch=4, learning_rate=0.1, drop_last=True),

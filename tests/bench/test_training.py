@@ -50,7 +50,9 @@ def by_hand(build, data, plan: Plan, index: int) -> torch.Tensor:
     before = read(model).vector
     rate = plan.learning_rate * (plan.decay ** (index // plan.decay_every) if plan.decay_every else 1)
     if plan.optimiser == "adam":
-        optimiser = torch.optim.Adam(model.parameters(), lr=rate, weight_decay=plan.weight_decay, fused=True)
+        optimiser = torch.optim.Adam(
+            model.parameters(), lr=rate, weight_decay=plan.weight_decay, amsgrad=plan.amsgrad, fused=True
+        )
     else:
         optimiser = torch.optim.SGD(model.parameters(), lr=rate, momentum=plan.momentum, weight_decay=plan.weight_decay)
     anchor = [p.detach().clone() for p in model.parameters()]
@@ -83,6 +85,7 @@ PLANS = {
     "weight decay": Plan(2, 4, 0.1, weight_decay=0.05, momentum=0.5),
     "adam": Plan(2, 4, 0.01, "adam"),
     "adam with weight decay": Plan(2, 4, 0.01, "adam", weight_decay=0.1),
+    "amsgrad": Plan(2, 4, 0.01, "adam", weight_decay=0.1, amsgrad=True),
     "rate decay": Plan(1, 4, 0.1, decay_every=2, decay=0.1),
     "whole batch": Plan(3, 0, 0.1),
     "drop last": Plan(2, 5, 0.1, drop_last=True),

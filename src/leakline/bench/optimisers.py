@@ -43,11 +43,16 @@ def _like(parameter: Tensor, gradient: Tensor) -> Tensor:
 
 
 class Adam(_Direct):
-    """Adam (Kingma and Ba 2015) with torch's default betas and epsilon, by the fused kernel that torch.optim calls."""
+    """Adam (Kingma and Ba 2015) with torch's default betas and epsilon, by the fused kernel that torch.optim calls.
 
-    def __init__(self, parameters: Sequence[Tensor], rate: float, weight_decay: float) -> None:
+    ``amsgrad``: it divides by the largest second moment that there was so far (Reddi et al. 2018).
+    """
+
+    def __init__(self, parameters: Sequence[Tensor], rate: float, weight_decay: float, amsgrad: bool = False) -> None:
         super().__init__(parameters, rate, weight_decay)
-        self.state = [(torch.zeros_like(p), torch.zeros_like(p), torch.zeros(())) for p in parameters]
+        self.amsgrad = amsgrad
+        moments = 3 if amsgrad else 2
+        self.state = [(torch.zeros(()), *(torch.zeros_like(p) for _ in range(moments))) for p in parameters]
 
     @torch.no_grad()
     def step(self) -> None:
@@ -57,11 +62,12 @@ class Adam(_Direct):
         ]
         if not live:
             return
-        parameters, gradients, first, second, counts = (list(column) for column in zip(*live, strict=True))
+        parameters, gradients, counts, first, second, *more = (list(column) for column in zip(*live, strict=True))
+        largest: list[Tensor] = more[0] if more else []
         torch._foreach_add_(counts, 1)
         torch._fused_adam_(
-            parameters, gradients, first, second, [], counts, lr=self.rate, beta1=0.9, beta2=0.999,
-            weight_decay=self.weight_decay, eps=1e-8, amsgrad=False, maximize=False,
+            parameters, gradients, first, second, largest, counts, lr=self.rate, beta1=0.9, beta2=0.999,
+            weight_decay=self.weight_decay, eps=1e-8, amsgrad=self.amsgrad, maximize=False,
         )  # fmt: skip
 
 

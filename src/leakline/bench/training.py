@@ -23,6 +23,7 @@ from leakline.bench.optimisers import Adam, Sgd, Steps
 from leakline.data.base import Data
 from leakline.errors import StackError
 from leakline.randomness import Stream
+from leakline.settings import setting
 from leakline.weights import Weights, digest_of, read, write
 
 Gradient = Callable[[nn.Module, Tensor, Tensor], Tensor]
@@ -36,6 +37,7 @@ class Plan:
 
     ``proximal`` is FedProx's mu. ``decay_every`` rounds the learning rate is multiplied by ``decay`` (0: never).
     ``max_steps`` ends a client's turn early (0: never); with ``batch = 0`` a batch is all of a client's data.
+    ``amsgrad``: Adam divides by the largest second moment so far (Reddi et al. 2018).
     """
 
     epochs: int = 1
@@ -49,6 +51,7 @@ class Plan:
     proximal: float = 0.0
     drop_last: bool = False
     max_steps: int = 0
+    amsgrad: bool = setting(False, quiet=True)
 
     def __post_init__(self) -> None:
         for name in ("epochs", "learning_rate"):
@@ -57,6 +60,8 @@ class Plan:
         for name in ("batch", "momentum", "weight_decay", "decay_every", "proximal", "max_steps"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative: {getattr(self, name)}")
+        if self.amsgrad and self.optimiser != "adam":
+            raise ValueError(f'amsgrad is a kind of Adam: set optimiser = "adam", not {self.optimiser!r}')
 
     def rate(self, index: int) -> float:
         """The learning rate of round ``index``."""
@@ -89,9 +94,11 @@ class Plan:
         plain = all(p.device.type == "cpu" and p.dtype == torch.float32 for p in parameters)
         if self.optimiser == "adam":
             if plain:
-                return Adam(parameters, rate, self.weight_decay)
+                return Adam(parameters, rate, self.weight_decay, self.amsgrad)
             fused = all(p.dtype == torch.float32 for p in parameters)
-            return torch.optim.Adam(parameters, lr=rate, weight_decay=self.weight_decay, fused=fused)
+            return torch.optim.Adam(
+                parameters, lr=rate, weight_decay=self.weight_decay, amsgrad=self.amsgrad, fused=fused
+            )
         if plain:
             return Sgd(parameters, rate, self.momentum, self.weight_decay)
         return torch.optim.SGD(parameters, lr=rate, momentum=self.momentum, weight_decay=self.weight_decay)

@@ -52,6 +52,7 @@ def turn(model, plan: Plan, rows: list[int]) -> tuple[Intercepted, Data]:
 PLANS = {
     "one step": ONE,
     "several steps": replace(ONE, epochs=2, batch=2, learning_rate=0.001),
+    "the largest moment": replace(ONE, epochs=3, batch=2, learning_rate=0.01, amsgrad=True),
     "decay and a proximal term": replace(ONE, epochs=3, learning_rate=0.001, weight_decay=0.1, proximal=0.5),
 }
 

@@ -7,6 +7,8 @@ paper 001 released differences state dicts after in-place steps: its matching te
 The direction d of plain SGD is g itself; of Adam, with its state from zero at the turn's begin,
 
     d_t = (m_t / (1 - b1^t)) / (sqrt(v_t / (1 - b2^t)) + eps)      m_t, v_t  running means of g and of g^2
+
+and with AMSGrad the largest v so far stands for v_t.
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ class Recipe:
     clip: float = math.inf
     """The longest gradient of a single example: longer ones are scaled down before the mean is taken (DP-SGD)."""
     optimiser: Literal["sgd", "adam"] = "sgd"
+    amsgrad: bool = False
 
     @classmethod
     def of(cls, plan: Plan, images: int, index: int = 0, rate: float | None = None, clip: float = math.inf) -> Recipe:
@@ -54,7 +57,7 @@ class Recipe:
             one = [rows for rows in one if len(rows) == size]
         steps = tuple(one * plan.epochs)[: plan.max_steps or None]
         eta = plan.rate(index) if rate is None else rate
-        return cls(steps, eta, plan.momentum, plan.weight_decay, plan.proximal, clip, plan.optimiser)
+        return cls(steps, eta, plan.momentum, plan.weight_decay, plan.proximal, clip, plan.optimiser, plan.amsgrad)
 
     def direction(self, gradient: Tensor, memory: dict[str, Tensor], step: int) -> Tensor:
         """Where a step goes, in units of the rate; ``memory`` holds what the optimiser remembers of one entry."""
@@ -65,7 +68,11 @@ class Recipe:
             return gradient
         for name, beta, value in (("mean", BETAS[0], gradient), ("square", BETAS[1], gradient.square())):
             memory[name] = (1 - beta) * value + (beta * memory[name] if name in memory else 0.0)
-        mean, square = (memory[n] / (1 - b ** (step + 1)) for n, b in zip(("mean", "square"), BETAS, strict=True))
+        second = "square"
+        if self.amsgrad:
+            second = "largest"
+            memory[second] = torch.maximum(memory.get(second, memory["square"]), memory["square"])
+        mean, square = (memory[n] / (1 - b ** (step + 1)) for n, b in zip(("mean", second), BETAS, strict=True))
         # A root has no derivative at zero, where nothing is to be had from a weight that no image moves.
         live = square > 0
         return mean / (torch.where(live, square, 1.0).sqrt() * live + EPSILON)
