@@ -24,7 +24,7 @@ from leakline.data import (
     partition,
     table,
 )
-from leakline.data.split import apportion, choose, stream
+from leakline.data.split import apportion, choose, deal, stream
 from leakline.data.tables import TRAIN
 from leakline.errors import DataError, StudyError
 
@@ -320,3 +320,41 @@ def test_groups_may_be_cut_through_when_asked():
         kept = [c.train.groups is not None for c in task.clients]
         assert all(kept) if keep else not any(kept)
         assert sum(len(c.train) + len(c.test) for c in task.clients) == len(dataset.train)
+
+
+@given(st.lists(st.integers(0, 3), min_size=6, max_size=60), st.integers(2, 5), st.booleans(), st.integers(0, 99))
+@settings(max_examples=50, deadline=None)
+def test_folds_have_every_group_once_and_like_shares(labels, folds, grouped, seed):
+    y = np.array(labels)
+    groups = np.arange(len(y)) // 2 if grouped else None
+    dealt = deal(y, groups, folds, stream(seed, "folds"))
+    ids = np.arange(len(y)) if groups is None else groups
+    of_group = [set(dealt[ids == g].tolist()) for g in np.unique(ids)]
+    assert all(len(found) == 1 for found in of_group)
+    counts = np.bincount([found.pop() for found in of_group], minlength=folds)
+    assert counts.max() - counts.min() <= 1
+    if groups is None:
+        by_class = [np.bincount(dealt[y == k], minlength=folds) for k in np.unique(y)]
+        assert all(c.max() - c.min() <= 1 for c in by_class)
+
+
+def test_over_all_folds_every_record_is_tested_once_and_never_trained_on_then():
+    dataset = Motion(subjects=4, trials=3, seconds=5.0).load()
+    tasks = [partition(dataset, ByColumn("subject"), server_test=0.0, fold=k) for k in range(5)]
+    for clients in zip(*(task.clients for task in tasks), strict=True):
+        held = torch.cat([c.test.x for c in clients]).flatten(1)
+        whole = torch.cat([clients[0].train.x, clients[0].test.x]).flatten(1)
+        assert torch.equal(torch.unique(held, dim=0), torch.unique(whole, dim=0))
+        assert len(held) == len(whole)
+        for c in clients:
+            assert not set(c.train.groups.tolist()) & set(c.test.groups.tolist())
+    again = partition(dataset, ByColumn("subject"), server_test=0.0, fold=0, seed=1)
+    assert any(
+        not torch.equal(a.test.groups, b.test.groups) for a, b in zip(tasks[0].clients, again.clients, strict=True)
+    )
+
+
+@pytest.mark.parametrize(("share", "fold"), [(0.2, 5), (0.3, 0), (0.0, 0), (0.2, -1)])
+def test_a_fold_that_is_none_is_refused(share, fold):
+    with pytest.raises(StudyError, match="five folds"):
+        partition(toy([0, 1] * 20), Even(), 2, client_test=share, fold=fold)

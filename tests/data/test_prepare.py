@@ -292,6 +292,40 @@ def test_mobiact_folder(place):
     assert data.traits["subject"]["sub-61"] == {"gender": "man", "age": 25, "height": 180}
 
 
+def mobifall_file(folder, code, sensor, subject, times, values):
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = ["#Activity: 1 - Walking - WAL", f"#Subject ID: {subject}", "#timestamp(ns),x,y,z", "", "@DATA"]
+    lines += [f"{t},{v:.4f},{2 * v:.4f},{-v:.4f}" for t, v in zip(times, values, strict=True)]
+    (folder / f"{code}_{sensor}_{subject}_1.txt").write_text("\n".join(lines) + "\n")
+
+
+def test_mobifall_folder(place):
+    """A straight line in time is the same line on any clock: both sensors are of the same instants afterwards."""
+    start = 1_000_000_000_000
+    for subject in (3, 21):
+        for code in ("STN", "STU", "WAL", "JOG", "STD", "SCH"):
+            folder = place[0] / f"sub{subject}" / "ADL" / code
+            acc, gyro = start + np.arange(0, 4_000, 11) * 10**6, start + 300 * 10**6 + np.arange(0, 4_000, 5) * 10**6
+            mobifall_file(folder, code, "acc", subject, acc, (acc - start) * 1e-9)
+            mobifall_file(folder, code, "gyro", subject, gyro, (gyro - start) * 1e-9)
+    mobifall_file(place[0] / "sub5" / "FALLS" / "FOL", "FOL", "acc", 5, [1, 2], [0, 0])
+    (place[0] / "subjects.csv").write_text("subject,gender,height,weight,age\n3,F,170,80,22\nsub21,M,180,70,25\n")
+    data = prepared("mobifall", place, window=100, stride=100, normalise="none")
+    assert data.classes == ("dws", "ups", "wlk", "jog", "std")
+    assert data.train.x.shape == (2 * 5 * 3, 6, 100)  # 3.69 s that both sensors cover
+    first = data.train.x[0]
+    np.testing.assert_allclose(first[0], 0.3 + np.arange(100) / 100, atol=2e-3)  # kept in half precision
+    np.testing.assert_allclose(first[3:], first[:3], atol=4e-3)
+    np.testing.assert_allclose(first[1], 2 * first[0], atol=4e-3)
+    assert set(data.traits["subject"]) == {"sub-3", "sub-21"}
+    os.unlink(place[0] / "sub3" / "ADL" / "WAL" / "WAL_gyro_3_1.txt")
+    with pytest.raises(DataError, match="there is no WAL_gyro_3_1.txt"):
+        PREPARE["mobifall"](*place)
+    mobifall_file(place[0] / "sub3" / "ADL" / "WAL", "WAL", "gyro", 3, [1], [0.0])
+    with pytest.raises(DataError, match="a time and three numbers"):
+        PREPARE["mobifall"](*place)
+
+
 def test_lgg_folder(place):
     root = place[0] / "kaggle_3m"
     for patient in ("TCGA_CS_0001_19990101", "TCGA_HT_0002_19990101", "TCGA_EZ_0003_19990101"):

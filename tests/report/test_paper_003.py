@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
@@ -103,6 +104,42 @@ def test_a_planted_trait_has_its_ceiling_beside_it_and_seeds_are_pooled_by_fishe
         assert float(row[8]) == pytest.approx(fisher, rel=0.06)  # p is printed with two digits
         assert row[4].seeds == 2
     assert not paper_003.planted(results.where(seed=7)).rows
+
+
+def test_folds_are_pooled_within_repeats_and_the_interval_is_over_repeats(tmp_path):
+    from leakline.study.run import run_study
+    from leakline.study.spec import parse
+
+    text = STUDY[: STUDY.index("[[attacks]]")].replace("client_test = 0.34", "client_test = 0.5")
+    study = parse(text, sets=["data.fold=0,1", "data.seed=each"]).only(["defence=vanilla"])
+    assert [o.error for o in run_study(study, tmp_path / "store", workers=1)] == [""] * 4
+    results = read(tmp_path / "store")
+    ((arm, folds, repeats, accuracy, low, high),) = paper_003.folds(results).rows
+    last = {(c.labels["seed"], c.labels["data.fold"]): paper_003.curve(c)[-1] for c in results.cells}
+    assert (arm, folds, repeats, accuracy.seeds) == ("vanilla", 2, 2, 2)
+    assert accuracy.mean == pytest.approx(sum(last.values()) / 4)
+    assert (low, high) == (min(last.values()), max(last.values()))
+    lacking = [c for c in results.cells if (c.labels["seed"], c.labels["data.fold"]) != (1, 1)]
+    assert (
+        paper_003.folds(replace(results, cells=tuple(lacking))).rows[0][2] == 1
+    )  # a repeat without one of its folds does not count
+
+
+def test_what_was_not_run_on_mobiact_says_so_whatever_stood_in_for_it(people):
+    from leakline.papers.fedper.verdicts import verdicts
+    from leakline.report.verdicts import NOT_RUN, nothing
+
+    stores = {"fedper": people, "fedper-split": nothing("fedper-split"), "fedper-planted": nothing("fedper-planted")}
+    for second in (nothing("fedper-mobiact"), people):  # none, and one of made-up motion
+        rows = verdicts({**stores, "fedper-mobiact": second})["MobiAct"]
+        assert len(rows) == 8
+        assert all(row.ours == row.verdict == NOT_RUN and "fedper-mobiact" in row.note for row in rows)
+    named = [{**c.about, "federation": {**c.federation, "task": {**c.task, "name": "mobiact"}}} for c in people.cells]
+    cells = tuple(replace(c, about=about) for c, about in zip(people.cells, named, strict=True))
+    there = replace(people, cells=cells)
+    found = {row.what: row for row in verdicts({**stores, "fedper-mobiact": there})["MobiAct"]}
+    assert found["FedPer is more accurate than plain averaging (difference)"].verdict != NOT_RUN
+    assert found["FedPer with two private layers is more accurate than plain averaging (difference)"].verdict == NOT_RUN
 
 
 def test_figure_2_is_the_distribution_of_the_last_rounds_accuracies(people):

@@ -34,7 +34,7 @@ from leakline.data.prepared_images import (
     Svhn,
 )
 from leakline.data.prepared_masks import LggFlair, Prostate
-from leakline.data.prepared_motion import MobiAct, MotionSense
+from leakline.data.prepared_motion import MobiAct, MobiFall, MotionSense
 from leakline.data.table_file import TableFile, from_indexable
 from leakline.data.tables import CLIENT_INFERENCE, COUNT_TABLES, HOMOGENEOUS, NON_IID
 from leakline.names import client_names, is_safe
@@ -79,6 +79,7 @@ DATASETS: dict[str, type[Source]] = {
     "svhn": Svhn,
     "motionsense": MotionSense,
     "mobiact": MobiAct,
+    "mobifall": MobiFall,
     "head-ct": HeadCt,
     "rsna-ich": RsnaIch,
     "lgg-flair": LggFlair,
@@ -126,6 +127,7 @@ __all__ = [
     "MedMNIST",
     "Mnist",
     "MobiAct",
+    "MobiFall",
     "Motion",
     "MotionSense",
     "NiftiFolder",

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from leakline.data.base import Client, Data, Dataset, Task, Trait
 from leakline.data.partitioners import ByColumn, Partitioner
-from leakline.data.split import cut, group_ids, split, stream
+from leakline.data.split import cut, deal, group_ids, split, stream
 from leakline.errors import DataError, StudyError
 from leakline.names import printable
 
@@ -25,6 +25,7 @@ def partition(
     server_validation: float = 0.0,
     server_test: float = 0.2,
     keep_groups: bool = True,
+    fold: int | None = None,
     seed: int = 0,
 ) -> Task:
     """Share a data set out among clients.
@@ -38,6 +39,10 @@ def partition(
     ``table`` shows what they became. The same arguments always give the same task; each
     client's split depends on its name and its rows only. ``keep_groups = False`` lets splits cut through groups
     (windows of one recording, slices of one patient on both sides), as many papers do: test figures are then too good.
+
+    ``fold = k`` makes the clients' test parts those of a cross-validation: each client deals its groups out to
+    1 / client_test folds, and keeps the k-th of them for tests. Over all k every record is tested once. A class of
+    which a client has one group is then tested once without having been trained on there.
     """
     remarks = list(dataset.remarks)
     if not keep_groups and dataset.train.groups is not None:
@@ -54,6 +59,7 @@ def partition(
             "server_test",
             "give shares such as 0.2",
         )
+    folds = _folds(client_test, fold)
     check(dataset)
     pool, test, validation = _server_parts(dataset, server_validation, server_test, seed)
     assigned = partitioner.assign(pool, clients, stream(seed, "partition"))
@@ -63,7 +69,11 @@ def partition(
     labels, groups = pool.train.labels(), group_ids(pool.train)
     for name, rows in assigned.items():
         own = None if groups is None else groups[rows]
-        train, held = cut(labels[rows], own, client_test, stream(seed, "client-test", name))
+        if fold is None:
+            train, held = cut(labels[rows], own, client_test, stream(seed, "client-test", name))
+        else:
+            dealt = deal(labels[rows], own, folds, stream(seed, "folds", name))
+            train, held = np.flatnonzero(dealt != fold), np.flatnonzero(dealt == fold)
         traits: dict[str, Trait] = {}
         if column is not None:
             label = str(pool.columns[column][rows[0]])
@@ -85,6 +95,18 @@ def partition(
         dataset.group,
         dataset.people(),
     )
+
+
+def _folds(client_test: float, fold: int | None) -> int:
+    """How many folds a share to be tested makes."""
+    folds = round(1 / client_test) if client_test else 0
+    if fold is not None and not (folds > 1 and abs(folds * client_test - 1) < 1e-6 and 0 <= fold < folds):
+        raise StudyError(
+            f"fold = {fold}: client_test = {client_test:g} must be one of several equal parts, and fold one of them",
+            "fold",
+            "client_test = 0.2 makes five folds, 0 to 4",
+        )
+    return folds
 
 
 def _shared(members: Sequence[Client], group: str) -> list[str]:

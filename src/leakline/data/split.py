@@ -100,6 +100,22 @@ def cut(
     return np.setdiff1d(np.arange(len(labels)), part), part
 
 
+def deal(labels: np.ndarray, groups: np.ndarray | None, folds: int, rng: np.random.Generator) -> np.ndarray:
+    """The fold of every example: whole groups, dealt out class by class in turn, so that folds have like shares.
+
+    Every group is in one fold, and folds differ by one group at most. A group counts for the class that it has most of.
+    """
+    ids, table = group_table(labels, np.arange(len(labels)) if groups is None else groups)
+    commonest = table.argmax(1)
+    seats, turn = rng.permutation(folds), 0
+    fold = np.zeros(len(ids), dtype=np.int64)
+    for value in rng.permutation(table.shape[1]):
+        for i in rng.permutation(np.flatnonzero(commonest == value)):
+            fold[i] = seats[turn % folds]
+            turn += 1
+    return fold[np.searchsorted(ids, np.arange(len(labels)) if groups is None else groups)]
+
+
 def group_ids(data: Data) -> np.ndarray | None:
     """The groups as an array, or None."""
     return None if data.groups is None else np.asarray(data.groups.numpy(), dtype=np.int64)

@@ -41,8 +41,8 @@ class FedPer(_Personal):
     round, starts from the private layers of the initial model (its random ones, from the study's seed, the same
     for everybody), next to the shared layers as they stand then: nobody hands it somebody else's.
 
-    Paper 003 says "2 conv + 3 dense", shares the two convolutions and calls two dense layers private; we read the
-    third as private too (``private = ["dense*"]`` with motion-cnn), since only convolutions are said to travel.
+    Paper 003 says "2 conv + 3 dense", shares the two convolutions and calls two dense layers private. Its studies have
+    both readings: ``private = ["dense*"]``, since only convolutions are said to travel, and ``last = 2``.
     """
 
     private: tuple[str, ...] = ()

@@ -26,6 +26,7 @@ SHARING: dict[str, tuple[Any, Any]] = {
     "seed": (int | Literal["each"], 0),
     "otherwise": (dict[str, Any], {}),
     "keep_groups": (bool, True),
+    "fold": (Annotated[int, pydantic.Field(ge=0)] | None, None),
     "features": (dict[str, Any] | str, {}),
     "plant": (dict[str, Any], {}),
 }

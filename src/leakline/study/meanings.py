@@ -146,6 +146,10 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "Keep a patient's records on one side of every split and with one client.",
         "keep_groups = false",
     ),
+    "fold": (
+        "Test each client on this one of 1 / client_test folds; `-s data.fold=0,1,2,3,4` is a cross-validation.",
+        "fold = 0",
+    ),
     "train": ("What is trained, by patterns of names; the rest is frozen and does not travel.", 'train = ["head*"]'),
     "lora": ("Train adapters of this rank beside frozen linear and convolution layers.", "lora = { rank = 4 }"),
     "weights": ("A safetensors file that gives some of the values, by name.", 'weights = "net.safetensors"'),

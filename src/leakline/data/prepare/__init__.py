@@ -13,7 +13,7 @@ from pathlib import Path
 from leakline.data.prepare.benchmarks import cifar10, fashion_mnist, mnist, svhn
 from leakline.data.prepare.folders import alzheimer_mri, chest_xray, fundus, head_ct
 from leakline.data.prepare.masks import lgg_flair, prostate
-from leakline.data.prepare.motion import mobiact, motionsense
+from leakline.data.prepare.motion import mobiact, mobifall, motionsense
 from leakline.data.prepare.rsna import rsna_ich
 
 PREPARE: dict[str, Callable[[Path, Path], Path]] = {
@@ -26,6 +26,7 @@ PREPARE: dict[str, Callable[[Path, Path], Path]] = {
     "svhn": svhn,
     "motionsense": motionsense,
     "mobiact": mobiact,
+    "mobifall": mobifall,
     "head-ct": head_ct,
     "rsna-ich": rsna_ich,
     "lgg-flair": lgg_flair,

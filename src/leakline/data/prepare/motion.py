@@ -1,4 +1,4 @@
-"""MotionSense and MobiAct, from their official folders of CSV files."""
+"""MotionSense, MobiAct and MobiFall, from their official folders of CSV and text files."""
 
 from __future__ import annotations
 
@@ -24,6 +24,13 @@ if TYPE_CHECKING:
 MOBIACT = {"STN": "dws", "STU": "ups", "WAL": "wlk", "JOG": "jog", "SIT": "sit", "STD": "std"}
 MOBIACT_FILES = ("acc_x", "acc_y", "acc_z", "gyro_x", "gyro_y", "gyro_z", "azimuth", "pitch", "roll")
 MOBIACT_CHANNELS = tuple(c.replace("_", ".") if "_" in c else f"orientation.{c}" for c in MOBIACT_FILES)
+
+
+# MobiFall has no recordings of sitting, only of sitting down.
+MOBIFALL = {code: activity for code, activity in MOBIACT.items() if activity != "sit"}
+MOBIFALL_CHANNELS = MOBIACT_CHANNELS[:6]
+MOBIFALL_RATE = 100.0
+"""Samples a second after its two sensors, each with times of its own, were brought to one clock."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +93,49 @@ def mobiact(source: Path, destination: Path) -> Path:
     return write_npz(destination, "mobiact.npz", _arrays(trials, MOBIACT_CHANNELS, people, source))
 
 
+def mobifall(source: Path, destination: Path) -> Path:
+    """sub<n>/ADL/<ACT>/<ACT>_acc_<n>_<trial>.txt and <ACT>_gyro_..., and subjects.csv (as for mobiact).
+
+    Version 2's layout: lines of description, then "time in ns, x, y, z". Both sensors are read at 100 Hz, by straight
+    lines between their own samples, over the time that both cover. Orientation is dropped, as MotionSense's attitude
+    is: it depends on where the telephone pointed. Five of the six activities: it has none of sitting.
+    """
+    folder_of(source)
+    trials = []
+    for code, activity in MOBIFALL.items():
+        for path in sorted(source.glob(f"sub*/ADL/{code}/{code}_acc_*.txt"), key=lambda p: natural(str(p))):
+            match = re.fullmatch(rf"{code}_acc_(\d{{1,4}})_(\d{{1,3}})", path.stem)
+            beside = path.with_name(path.name.replace("_acc_", "_gyro_"))
+            if match and not beside.is_file():
+                raise DataError(f"there is no {beside.name}", printable(path.parent), "get a good copy of the data set")
+            if match:
+                signal = aligned(_timed(path), _timed(beside), MOBIFALL_RATE)
+                trials.append(Trial(int(match[1]), activity, int(match[2]), signal))
+    people = _people(read_csv(source / "subjects.csv"), "subject", source / "subjects.csv")
+    there = tuple(name for name in ACTIVITIES if name in MOBIFALL.values())
+    return write_npz(destination, "mobifall.npz", _arrays(trials, MOBIFALL_CHANNELS, people, source, there))
+
+
+def aligned(one: np.ndarray, other: np.ndarray, rate: float) -> np.ndarray:
+    """Two sensors' samples (time in s, values ...) on one clock: time x values of both, over the time both cover."""
+    start, end = max(one[0, 0], other[0, 0]), min(one[-1, 0], other[-1, 0])
+    clock = start + np.arange(int(np.floor((end - start) * rate + 1e-6)) + 1) / rate
+    columns = [np.interp(clock, part[:, 0], part[:, i]) for part in (one, other) for i in range(1, part.shape[1])]
+    return np.stack(columns, axis=1).astype(np.float32)
+
+
+def _timed(path: Path) -> np.ndarray:
+    """The samples of a text file of MobiFall's: time in s and three values, in the order of time."""
+    with reading(path, "after its description every line must hold a time in ns and three numbers, with commas"):
+        lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line[:1].isdigit()]
+        values = np.array([[float(cell) for cell in line.split(",")] for line in lines], dtype=np.float64)
+    if values.ndim != 2 or values.shape[1] != 4 or len(values) < 2 or not np.isfinite(values).all():
+        raise DataError("no samples of a time and three numbers", printable(path), "get a good copy of the data set")
+    values[:, 0] *= 1e-9
+    kept = values[np.unique(values[:, 0], return_index=True)[1]]  # sensors repeat a time now and then
+    return np.asarray(kept)
+
+
 def _longest_run(wanted: np.ndarray) -> slice:
     """The longest unbroken run of true values: gluing pieces together would make steps that nobody took."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], wanted, [False]]).astype(np.int8)))
@@ -112,7 +162,11 @@ def _people(table: pd.DataFrame, key: str, path: Path) -> dict[str, np.ndarray]:
 
 
 def _arrays(
-    trials: list[Trial], channels: Iterable[str], people: dict[str, np.ndarray], source: Path
+    trials: list[Trial],
+    channels: Iterable[str],
+    people: dict[str, np.ndarray],
+    source: Path,
+    activities: tuple[str, ...] = ACTIVITIES,
 ) -> dict[str, np.ndarray]:
     if not trials:
         raise DataError("no recordings found", printable(source), "give the data set's official folder")
@@ -129,8 +183,8 @@ def _arrays(
         "signal": signal.astype(np.float16 if np.abs(signal).max() < 60_000 else np.float32),
         "channels": strings(list(channels)),
         "offsets": np.concatenate([[0], np.cumsum([len(t.signal) for t in trials])]).astype(np.int64),
-        "activity": np.array([ACTIVITIES.index(t.activity) for t in trials], dtype=np.uint8),
-        "activity_names": strings(ACTIVITIES),
+        "activity": np.array([activities.index(t.activity) for t in trials], dtype=np.uint8),
+        "activity_names": strings(activities),
         "trial": np.array([t.number for t in trials], dtype=np.uint16),
         "subject": np.array([t.subject for t in trials], dtype=np.uint16),
         **people,

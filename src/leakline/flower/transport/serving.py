@@ -267,6 +267,8 @@ def fit_of(shared: Shared, base: Task, seed: int = 0) -> dict[str, Any]:
     """What a node's data must be like."""
     if shared.plant is not None:
         raise StackError("a trait is planted into data that the study holds itself", "data.plant", "leave it out")
+    if dict(shared.values).get("fold") is not None:
+        raise StackError("nodes cut their own data, and not into folds", "data.fold", "leave it out")
     return {
         "shape": list(base.shape), "classes": list(base.classes), "kind": base.kind,
         "client_test": dict(shared.values).get("client_test", 0.2), "seed": seed,

@@ -5,7 +5,7 @@ from leakline.report.papers import Paper
 
 PAPER = Paper(
     "fedper",
-    ("fedper", "fedper-split", "fedper-planted"),
+    ("fedper", "fedper-split", "fedper-planted", "fedper-mobiact"),
     tables.TABLES,
     charts.charts,
     number="003",

@@ -6,8 +6,8 @@ GAIN = {"MotionSense": 1.0, "MobiAct": 7.0}
 """Points of accuracy that FedPer gains over plain averaging."""
 NOISE_LOSS = {"MotionSense": 10.0, "MobiAct": 6.0}
 """Points that noise on the updates loses."""
-ROUNDS = {"fedper": 12, "vanilla": 100}
-"""Rounds to 90 % accuracy on MotionSense."""
+ROUNDS = {"MotionSense": {"fedper": 12, "vanilla": 100}, "MobiAct": {"fedper": 35}}
+"""Rounds to 90 % accuracy; plain averaging on MobiAct has 86 % after 200."""
 GENDER = 0.9
 """Accuracy of guessing gender from plain updates, MotionSense, "about"."""
 DROP = "10 to 20 points"
