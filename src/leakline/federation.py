@@ -77,6 +77,8 @@ class Federation(Settings):
                 "this strategy starts from a model trained on the server's validation data, and there are none",
                 fix="give the task a validation part (server_validation = 0.1)",
             )
+        self.plan.check_augment(self.task.shape, "[training]")
+        self.warm_start.check_augment(self.task.shape, "[warm_start]")
         asked = Stack(self.defences)
         if len(names) < asked.fewest:
             raise StackError(f"{asked} compares clients, and there is one", fix="use two or more")

@@ -22,6 +22,7 @@ from leakline.bench.batch_last import BatchLast, known
 from leakline.bench.optimisers import Adam, Sgd, Steps
 from leakline.data.base import Data
 from leakline.errors import StackError
+from leakline.mechanisms.augment import moved_images
 from leakline.randomness import Stream
 from leakline.settings import setting
 from leakline.weights import Weights, digest_of, read, write
@@ -37,7 +38,8 @@ class Plan:
 
     ``proximal`` is FedProx's mu. ``decay_every`` rounds the learning rate is multiplied by ``decay`` (0: never).
     ``max_steps`` ends a client's turn early (0: never); with ``batch = 0`` a batch is all of a client's data.
-    ``amsgrad``: Adam divides by the largest second moment so far (Reddi et al. 2018).
+    ``amsgrad``: Adam divides by the largest second moment so far (Reddi et al. 2018). ``augment``: "affine" trains on
+    another version of every image in every step (`mechanisms.augment`), drawn for each (seed, round, client).
     """
 
     epochs: int = 1
@@ -52,6 +54,7 @@ class Plan:
     drop_last: bool = False
     max_steps: int = 0
     amsgrad: bool = setting(False, quiet=True)
+    augment: Literal["none", "affine"] = setting("none", quiet=True)
 
     def __post_init__(self) -> None:
         for name in ("epochs", "learning_rate"):
@@ -62,6 +65,14 @@ class Plan:
                 raise ValueError(f"{name} must not be negative: {getattr(self, name)}")
         if self.amsgrad and self.optimiser != "adam":
             raise ValueError(f'amsgrad is a kind of Adam: set optimiser = "adam", not {self.optimiser!r}')
+
+    def check_augment(self, shape: Sequence[int], where: str) -> None:
+        """Refuse to move what is no image."""
+        if self.augment != "none" and len(shape) != 3:
+            raise StackError(
+                f"inputs of shape {tuple(shape)} are no images", f"augment = {self.augment!r} of {where}",
+                'set augment = "none"',
+            )  # fmt: skip
 
     def rate(self, index: int) -> float:
         """The learning rate of round ``index``."""
@@ -250,12 +261,16 @@ def train(
     anchor = [p.detach().clone() for p in parameters] if plan.proximal else []
     optimiser = plan.optimiser_for(parameters, job.index)
     total, steps = torch.zeros((), device=bench.device), 0
+    versions = replace(job.stream, purpose=job.stream.purpose + "/augment").torch() if plan.augment != "none" else None
     with torch.random.fork_rng(devices=[], enabled=bench.random):
         if bench.random:
             torch.manual_seed(replace(job.stream, purpose=job.stream.purpose + "/dropout").integer())
         for rows in plan.batches(len(job.data), job.stream) if batches is None else batches:
             optimiser.zero_grad(set_to_none=True)
             x, y = bench.inputs(job.data, rows), bench.targets(job.data, rows)
+            if versions is not None:
+                x, y = moved_images(x, y, versions)
+                x = x.contiguous(memory_format=torch.channels_last) if bench.images else x
             if gradient is None:
                 value = bench.loss(model(x), y)
                 value.backward()  # type: ignore[no-untyped-call]
@@ -275,11 +290,11 @@ def train(
 def fits_together(bench: Bench, plan: Plan, examples: int) -> bool:
     """Whether `train_together` computes the same as `train` for clients of so many examples, and is worth it.
 
-    Dropout draws from one stream per client, and BatchNorm keeps running statistics: neither survives being
-    vectorised over clients unchanged. Large models fill a core by themselves, and so do convolutions over many
-    positions (`MOST_POSITIONS`).
+    Dropout and versions of images draw from one stream per client, and BatchNorm keeps running statistics: none
+    survives being vectorised over clients unchanged. Large models fill a core by themselves, and so do convolutions
+    over many positions (`MOST_POSITIONS`).
     """
-    same = not bench.random and not bench.mixes and bench.device.type == "cpu"
+    same = not bench.random and not bench.mixes and bench.device.type == "cpu" and plan.augment == "none"
     step = min(plan.batch or examples, examples) * bench.positions
     return same and bench.initial.layout.size <= 200_000 and step <= MOST_POSITIONS
 

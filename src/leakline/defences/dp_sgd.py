@@ -56,7 +56,8 @@ class DpSgd(Noised):
     sampled, g_i is one vector of patient i however many records it has, and B counts patients. ``contribution``: that
     vector is the mean over all of its records ("mean"), or comes of one record drawn anew each time ("one").
     ``augment = K``: a record's gradient is the mean over K versions of it (`mechanisms.augment`; De et al. 2022), taken
-    before the clip, so that nothing is paid for it.
+    before the clip, so that nothing is paid for it. Images that the plan moves are other versions of single records
+    too: the promise stands, and the two are not put together.
     ``planned = B``: divides by this public number instead of one that follows from how many units a client has. Under
     ``rate`` the promise is then for add-remove; otherwise a unit counts as present with a gradient of 0 (zero-out).
 
@@ -128,6 +129,12 @@ class DpSgd(Noised):
                 f"{' and '.join(KINDS.values())} only",
                 f"dp-sgd, augment = {self.augment}",
                 "set augment = 1",
+            )
+        if self.augment > 1 and federation.plan.augment != "none":
+            raise StackError(
+                "versions of versions: the recipe moves every image already",
+                f"dp-sgd, augment = {self.augment}",
+                'set augment = 1 (a record still contributes one vector), or augment = "none" in [training]',
             )
 
     def batches(self, examples: int, plan: Plan, turn: Turn) -> Iterator[Tensor] | None:

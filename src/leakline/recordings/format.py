@@ -14,7 +14,7 @@ FORMAT, VERSION = "leakline-recording", 1
 SENT, RESULT = "sent", "result"
 PLAN = (
     "epochs", "batch", "learning_rate", "optimiser", "momentum", "weight_decay", "decay_every", "decay", "proximal",
-    "drop_last", "max_steps", "amsgrad",
+    "drop_last", "max_steps", "amsgrad", "augment",
 )  # fmt: skip
 """What a plan may say, the fields of `leakline.bench.training.Plan`: what an attacker in the recorder's seat knows."""
 RESTORE = "restore the file, or record the federation again"

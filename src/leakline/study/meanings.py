@@ -112,6 +112,11 @@ MEANINGS: dict[str, tuple[str, str]] = {
     "decay_every": ("After so many rounds the learning rate is multiplied by `decay`; 0: never.", "decay_every = 10"),
     "decay": ("That factor.", "decay = 0.5"),
     "drop_last": ("Leave out a last batch that is not full.", "drop_last = true"),
+    "augment": (
+        '`"affine"`: train on another version of every image in every step, turned by up to 10 degrees, moved by up to '
+        "2 %, every other one mirrored; masks move with images.",
+        'augment = "affine"',
+    ),
     "amsgrad": ("Adam divides by the largest second moment so far.", 'optimiser = "adam"\namsgrad = true'),
     "max_steps": ("End a client's turn after so many steps; 0: never.", "max_steps = 100"),
     # [data], beside the data set's own keys

@@ -91,6 +91,11 @@ class Imprint(Attack):
                 "the image is lost",
                 'optimiser = "sgd", or gradient-inversion',
             )
+        if federation.plan.augment != "none":
+            raise _wrong(
+                "clients train on moved versions of their images, and bins are measured on images as they are",
+                'augment = "none" in [training]',
+            )
         each = self.sets * math.prod(shape)
         if (size := self._bins(federation) * each) > MOST_VALUES:
             raise _wrong(f"the block would have {size:,} weights", f"set bins to {MOST_VALUES // each} at most")

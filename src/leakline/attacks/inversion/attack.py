@@ -159,6 +159,12 @@ class GradientInversion(Attack):
             raise _wrong(f"round {max(self.rounds)} of {federation.rounds} does not exist", "rounds count from 0")
         if federation.task.kind != "classification" or len(federation.task.shape) != 3:
             raise _wrong("it inverts images with class labels", "use a classification task of images")
+        if federation.plan.augment != "none":
+            raise _wrong(
+                "clients train on moved versions of their images, other ones in every step: it simulates clients that "
+                "do not",
+                'augment = "none" in [training], or membership-inference, which trains as clients do',
+            )
         if self.defences == "known" and (silent := federation.stack.treatment.unknown):
             raise _wrong(
                 f"it does what the clients do, and {silent[0]} does not say what it does to gradients or updates",

@@ -25,6 +25,7 @@ from torch.func import functional_call
 from leakline.attacks.inversion.statistics import running
 from leakline.attacks.inversion.twin import Seen, Twin
 from leakline.bench.training import Loss, Plan
+from leakline.errors import StackError
 
 BETAS, EPSILON = (0.9, 0.999), 1e-8
 """Adam's, as clients have them (`bench.optimisers`)."""
@@ -51,6 +52,8 @@ class Recipe:
         A client shuffles, but its images have no order of their own: in one epoch any order is as good as another.
         From the second epoch on the true batches are not known, and this order is an approximation.
         """
+        if plan.augment != "none":
+            raise StackError("clients train on moved versions of their images, and no turn of these is simulated")
         size = min(plan.batch or images, images)
         one = [tuple(range(at, min(at + size, images))) for at in range(0, images, size)]
         if plan.drop_last:
