@@ -13,13 +13,15 @@ from torch import nn
 import tiny
 from leakline.attacks import MENU, AttributeInference
 from leakline.attacks.attribute_inference import KnownUsers, _Scene
-from leakline.attacks.update_features import FEATURES, over_rounds, rows_of
+from leakline.attacks.update_features import FEATURES, SHRINK, along, over_rounds, rows_of
 from leakline.attacks.users import Refit, discriminant, folds_over, forest, logistic, user_readings
 from leakline.bench.training import Plan
+from leakline.data import DATASETS, PARTITIONERS, Strength, partition
 from leakline.data.base import Client, Data
 from leakline.defences import FedPer
-from leakline.errors import StudyError
+from leakline.errors import DataError, StudyError
 from leakline.messages import Update
+from leakline.models import MotionCNN
 from leakline.study.check import check_study
 from leakline.study.lab import Lab, examine
 from leakline.study.spec import parse
@@ -117,6 +119,40 @@ def test_rows_over_rounds_keep_what_lasts():
     assert found["a"] == pytest.approx(2 / 3)  # 1, 1 and a round in which nobody differs
     assert found["b"] == pytest.approx(-1)
     assert found["c"] == pytest.approx(0)
+
+
+def test_looking_along_a_change_is_fishers_direction():
+    rng = np.random.default_rng(0)
+    x, change = rng.normal(size=(8, 5)), rng.normal(size=5)
+    apart = x - x.mean(0)
+    covariance = apart.T @ apart / 8
+    shrunk = covariance + SHRINK * np.trace(covariance) / 8 * np.eye(5)
+    found = along({str(i): row for i, row in enumerate(x)}, change)
+    np.testing.assert_allclose(
+        np.concatenate(list(found.values())), apart @ np.linalg.solve(shrunk, change), atol=1e-10
+    )
+
+
+@pytest.mark.parametrize("start", ["final", "initial"])
+def test_a_simulating_server_is_told_what_the_trait_would_do_to_those_it_knows_alone(tmp_path, start):
+    dataset = DATASETS["motion"](subjects=12, trials=3, seconds=5.0, normalise="subject").load()
+    task = partition(dataset, PARTITIONERS["by-column"](column="subject"), server_test=0.0)
+    lab = lab_for(tmp_path, task=Strength(4.0, "wlk").into(task, 0), model=MotionCNN((2, 2), (4, 4)))
+    asked = attack(
+        trait="planted", server="simulating", of="wlk", start=start, features=("raw",), learners=("logistic",)
+    )
+    for challenge in asked.challenges(lab):
+        assert set(challenge.hints.changed) == set(challenge.hints.known)
+        assert all(np.abs(row).max() > 0 for row in challenge.hints.changed.values())
+    assert asked.trains(lab.federation).popitem()[1] == 2
+
+
+def test_only_a_simulating_server_needs_to_know_what_the_trait_does():
+    for wrong in ({"of": "wlk"}, {"server": "simulating"}, {"server": "simulating", "of": "wlk"}):
+        with pytest.raises(ValueError, match="simulating"):
+            attack(**wrong)
+    with pytest.raises(DataError, match="no class 'swim'"):
+        attack(server="simulating", of="swim", features=("raw",)).check(tiny.federation(task=people()))
 
 
 def test_a_planted_trait_is_found_in_shared_layers_alone(tmp_path):

@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 import numpy as np
 
 from leakline.attacks.base import Attack, Challenge, Lab
-from leakline.attacks.update_features import Feature, Row, over_rounds, rows_of
+from leakline.attacks.update_features import Feature, Row, along, over_rounds, raw, rows_of
 from leakline.attacks.users import LEARNERS, Guess, Learner, Refit, folds_over, ridge, test_share, user_readings
+from leakline.data.plant import signals_of, stronger
 from leakline.errors import StudyError
 from leakline.federation import Federation, initial_weights, keep_none
 from leakline.messages import Keep, Memory, Update, problem_with
 from leakline.privacy import Seat
 from leakline.readings import Reading
+from leakline.settings import setting
 from leakline.views import ServerView, need_single_updates
 from leakline.weights import Weights
 
 Looked = Mapping[Feature, Mapping[str, Row]]
 """The users' rows by feature, of one look at updates."""
+
+
+STRONGER = 1.2
+"""The factor that a simulating server tries: of the direction it gives only the length depends on it, nearly."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +41,8 @@ class KnownUsers:
     asked: tuple[str, ...]
     aggregated: tuple[frozenset[str], ...]
     seed: int
+    changed: Mapping[str, Row] = field(default_factory=dict)
+    """How the trait would change the updates of those it knows, where the server simulates."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +72,11 @@ class AttributeInference(Attack):
       watching kept every update of every round: a user's row is the mean over rounds of what its update differs
                by from everybody's mean, in units of that round's spread. What lasts adds up, and what one round's order
                of batches or noise did to it averages out. Costs no exchange beyond the run.
+      simulating looks at one ordinary round like a passive one, but knows what the trait does (signals of the class
+               ``of`` grow stronger, as `plant` has it) and holds the data of the users whose trait it knows. It works
+               out how their updates would change, and looks along that direction, whitened by the spread of all users'
+               updates. A yardstick for planted traits: what is in the updates for who need not find out where. Of a
+               real trait nobody knows so much.
     Whoever was aggregated may answer unlike others, whatever the trait. So "active" aggregates half of
     the known positive users at a time and learns from the users that were left out; two probes a fold, averaged.
 
@@ -75,7 +88,7 @@ class AttributeInference(Attack):
 
     trait: str
     positive: str | bool | int | None = None
-    server: Literal["active", "passive", "paper", "watching"] = "active"
+    server: Literal["active", "passive", "paper", "watching", "simulating"] = "active"
     start: Literal["final", "initial"] = "final"
     features: tuple[Feature, ...] = ("raw", "sorted", "moments")
     learners: tuple[Learner, ...] = ("forest", "logistic")
@@ -83,6 +96,7 @@ class AttributeInference(Attack):
     repeats: int = 10
     trees: int = 1000
     epochs: tuple[int, ...] = ()
+    of: str = setting("", quiet=True)
     seat: ClassVar[Seat] = Seat.SERVER
 
     def __post_init__(self) -> None:
@@ -92,6 +106,8 @@ class AttributeInference(Attack):
             raise ValueError(f"a feature, a learner, and epochs of 1 at least are needed: {self}")
         if self.server == "watching" and (self.epochs or self.start != "final"):
             raise ValueError("a watching server takes rounds as they were: leave epochs and start out")
+        if (self.server == "simulating") != bool(self.of) or (self.of and self.features != ("raw",)):
+            raise ValueError('a simulating server, and no other, needs `of`, a class, and features = ["raw"]')
 
     # the examiner's half
 
@@ -99,10 +115,11 @@ class AttributeInference(Attack):
         """Rounds for the attacked exchanges: an ordinary one, and the server's probes on the clients' test part."""
         if self.server == "watching":
             return {}
-        probes = {"passive": 0, "paper": 1, "active": 2 * self.folds * self.repeats}[self.server]
+        probes = {"passive": 0, "simulating": 0, "paper": 1, "active": 2 * self.folds * self.repeats}[self.server]
         rounds = sum(e / federation.plan.epochs for e in self.epochs or (federation.plan.epochs,))
         name = f"attribute/{self}/{federation.strategy}/{federation.defences}"
-        return {name: rounds * (1 + probes * test_share(federation))}
+        ordinary = 2 if self.server == "simulating" else 1
+        return {name: rounds * (ordinary + probes * test_share(federation))}
 
     def wants(self, federation: Federation) -> Keep:
         """All updates, for a server that watches."""
@@ -125,6 +142,8 @@ class AttributeInference(Attack):
                 f"{positive} clients have the trait {self.trait}: of those that are known, half must be left out",
                 "use more clients, or a passive server",
             )
+        if self.server == "simulating":
+            signals_of(federation.task, self.of)
         if self.server in ("active", "paper"):
             without = [c.name for c in federation.task.clients if c.test is None or not len(c.test)]
             if without:
@@ -163,7 +182,8 @@ class AttributeInference(Attack):
                 for number, asked in enumerate(folds_over(labels, self.folds, rng)):
                     known = {name: label for name, label in labels.items() if name not in asked}
                     view, aggregated = scene.look(labels if self.server == "paper" else known, rng)
-                    hints = KnownUsers(known, asked, aggregated, seed=self.folds * repeat + number)
+                    changed = {n: row for n, row in scene.changed.items() if n in known}
+                    hints = KnownUsers(known, asked, aggregated, self.folds * repeat + number, changed)
                     yield Challenge(view, hints, TrueTraits({name: labels[name] for name in asked}, repeat, epochs))
 
     # the attacker's half
@@ -201,6 +221,8 @@ class AttributeInference(Attack):
             learn = [n for n in hints.known if n not in used or self.server == "paper"]
             y = np.array([hints.known[name] for name in learn])
             for feature, rows in seen.items():
+                if hints.changed:
+                    rows = along(rows, np.mean(list(hints.changed.values()), axis=0))
                 x, asked = (np.stack([rows[name] for name in names]) for names in (learn, hints.asked))
                 refits[feature].append(Refit(hints.asked, tuple(learn), ridge(x, asked)))
                 for learner in self.learners:
@@ -255,7 +277,9 @@ class _Scene:
         final = attack.start == "final"
         self.start = lab.final_weights() if final else initial_weights(lab.federation)
         self.memories: dict[str, Memory] = lab.memories() if final else {}
+        before = copy.deepcopy(self.memories)
         self.ordinary = lab.probe(self.start, 0, federation=self.world, memories=self.memories)
+        self.changed: dict[str, Row] = self._changed(before) if attack.server == "simulating" else {}
         self.probes = 1
         self.same: tuple[Weights, tuple[Update, ...]] | None = None
 
@@ -263,7 +287,7 @@ class _Scene:
         self, labels: Mapping[str, bool], rng: np.random.Generator
     ) -> tuple[ServerView, tuple[frozenset[str], ...]]:
         """The server's view of one fold."""
-        if self.attack.server == "passive":
+        if self.attack.server in ("passive", "simulating"):
             return self._view([(self.start, self.ordinary)]), (frozenset(),)
         positive = [name for name, label in labels.items() if label]
         if self.attack.server == "paper":
@@ -272,6 +296,13 @@ class _Scene:
         mixed = [positive[i] for i in rng.permutation(len(positive))]
         halves = (frozenset(mixed[::2]), frozenset(mixed[1::2]))
         return self._view([self._tuned(half) for half in halves]), halves
+
+    def _changed(self, memories: dict[str, Memory]) -> dict[str, Row]:
+        """What each client's update differs by where it moves more strongly, the same batches drawn."""
+        world = replace(self.world, task=stronger(self.world.task, self.attack.of, STRONGER))
+        moved = self.lab.probe(self.start, 0, federation=world, memories=memories)
+        as_it_is = {u.client: u.delta for u in self.ordinary}
+        return {u.client: raw(self.start, u.delta - as_it_is[u.client], "") for u in moved}
 
     def _tuned(self, members: frozenset[str]) -> tuple[Weights, tuple[Update, ...]]:
         chosen = (u for u in self.ordinary if u.client in members and problem_with(u, self.start) is None)
@@ -290,6 +321,8 @@ class _Scene:
 
 class _Watched:
     """All rounds of one federation as its server saw them."""
+
+    changed: ClassVar[Mapping[str, Row]] = {}
 
     def __init__(self, lab: Lab) -> None:
         kept = [lab.kept(index) for index in range(len(lab.cohorts()))]

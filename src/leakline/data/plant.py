@@ -54,7 +54,7 @@ class Strength:
 
     def into(self, task: Task, seed: int) -> Task:
         """The task with the trait in it; at an effect of 0 every byte of the data stays."""
-        held = self._held(task)
+        held = signals_of(task, self.of)
         names = list(held)
         chosen = {names[i] for i in stream(seed, "plant").permutation(len(names))[: len(names) // 2]}
         factor = math.exp(self.effect * float(np.std([strength(x) for x in held.values()], ddof=1)))
@@ -66,25 +66,32 @@ class Strength:
         remark = f"planted in {len(chosen)} of {len(names)} clients: {self.of} is {factor:.3g} times as strong"
         return replace(task, clients=told, remarks=(*task.remarks, remark))
 
-    def _held(self, task: Task) -> dict[str, Tensor]:
-        """Each client's signals of the class, or what is wrong with them."""
-        if self.of not in task.classes:
-            raise _wrong(f"there is no class {self.of!r}", f"one of: {', '.join(task.classes)}")
-        if len(task.clients) < 4:
-            raise _wrong(f"{len(task.clients)} clients have no two halves to tell apart", "use at least 4 clients")
-        held = {}
-        for client in task.clients:
-            parts = [d for d in (client.train, client.test) if d is not None]
-            if any(d.x.dtype != torch.float32 or d.x.ndim != 3 or d.y.ndim != 1 for d in parts):
-                raise _wrong("a movement's strength is of signals, channels x time", "use motion data, or leave it out")
-            x = torch.cat([d.x[d.y == task.classes.index(self.of)] for d in parts])
-            if not len(x) or not float((x - _mean(x)).abs().max()) > 0:
-                raise _wrong(f"{client.name} has no signals of {self.of} that move", "name a class that everybody has")
-            held[client.name] = x
-        return held
-
 
 PLANTS: dict[str, Callable[..., Plant]] = {"strength": Strength}
+
+
+def signals_of(task: Task, of: str) -> dict[str, Tensor]:
+    """Each client's signals of the class, or what is wrong with them."""
+    if of not in task.classes:
+        raise _wrong(f"there is no class {of!r}", f"one of: {', '.join(task.classes)}")
+    if len(task.clients) < 4:
+        raise _wrong(f"{len(task.clients)} clients have no two halves to tell apart", "use at least 4 clients")
+    held = {}
+    for client in task.clients:
+        parts = [d for d in (client.train, client.test) if d is not None]
+        if any(d.x.dtype != torch.float32 or d.x.ndim != 3 or d.y.ndim != 1 for d in parts):
+            raise _wrong("a movement's strength is of signals, channels x time", "use motion data, or leave it out")
+        x = torch.cat([d.x[d.y == task.classes.index(of)] for d in parts])
+        if not len(x) or not float((x - _mean(x)).abs().max()) > 0:
+            raise _wrong(f"{client.name} has no signals of {of} that move", "name a class that everybody has")
+        held[client.name] = x
+    return held
+
+
+def stronger(task: Task, of: str, factor: float) -> Task:
+    """The task with every client's signals of a class so many times as strong."""
+    held, own = signals_of(task, of), task.classes.index(of)
+    return replace(task, clients=tuple(_moved(c, own, held[c.name], factor) for c in task.clients))
 
 
 def strength(x: Tensor) -> float:

@@ -24,7 +24,7 @@ from leakline.results.table import Table
 PAPERS = "sorted+forest"
 """What the paper's attacker is made of: sorted neurons and a random forest."""
 EFFECT = re.compile(r"effect ([\d.]+)")
-"""How scenarios are named that plant a trait."""
+"""How scenarios' names begin that plant a trait."""
 FOLD = "data.fold"
 """The label of a sweep over folds."""
 GOAL = 0.9
@@ -130,7 +130,7 @@ def planted(results: Results) -> Table:
     rows = []
     asked = results.finished.where(measure="auc", choice="best", attack=lambda by: by.startswith(TRAIT))
     for (scenario, arm, by), got in asked.by("scenario", "defence", "attack").items():
-        if effect := EFFECT.fullmatch(str(scenario)):
+        if effect := EFFECT.match(str(scenario)):
             size, p = float(effect[1]), [float(r.about["p"]) for r in got.every]
             listed, all_seeds = ", ".join(f"{one:.3g}" for one in p), float(combine_pvalues(p).pvalue)
             ceiling = normal.cdf(size / 2**0.5)
