@@ -14,9 +14,12 @@ from leakline.papers.intermediaries import PAPER, printed
 from leakline.papers.intermediaries import figures as paper_004_figures
 from leakline.papers.intermediaries import tables as paper_004
 from leakline.papers.intermediaries.arms import arms, difference, percent
+from leakline.papers.intermediaries.inside import inside
 from leakline.report.charts.menu import save
 from leakline.results import Estimate, Results, read
 from leakline.results.table import FORMS, render
+from leakline.study.run import run_study
+from leakline.study.spec import parse
 from leakline.study.store import Store
 
 ROUNDS, DELTA = 3, 0.1
@@ -230,6 +233,51 @@ def test_the_paper_s_own_data_are_table_1_at_its_rounds_only(results: Results):
     assert [a.name for a in arms(whole)] == [a.name for a in arms(results)]
     both = replace(whole, cells=(*whole.cells, *results.cells))
     assert {a.scenario for a in arms(both)} == {"prostate"}
+
+
+INSIDE = """
+name = "inside"
+seeds = [0, 1]
+noise = "seeded"
+delta = 0.1
+reproduces = "paper 004"
+model = { use = "small-unet", widths = [4] }
+training = { rounds = 1, optimiser = "sgd", learning_rate = 0.1, loss = "soft-dice" }
+strategies = { fedavg = { use = "fedavg", weighting = "even" } }
+[data]
+use = "phantoms"
+kind = "segmentation"
+size = 32
+sites = 2
+examples = 24
+lesions = 1.0
+partition = { use = "by-column", column = "site" }
+client_test = 0.0
+[scenarios.table-1.defences]
+dp = [{ use = "intermediaries", noise_multiplier = 1.0, clip = 1.0, parts = 1 }]
+[scenarios.patient-level.defences]
+patient-none = [{ use = "dp-sgd", unit = "patient", noise_multiplier = 0, clip = 0.1, rate = 0.5 }]
+patient-8 = [{ use = "dp-sgd", unit = "patient", epsilon = 8, delta = 0.001, clip = 0.1, rate = 0.5 }]
+[scenarios.record-level.defences]
+record-3 = [{ use = "dp-sgd", epsilon = 3, delta = 0.001, clip = 0.1, rate = 0.5 }]
+"""
+
+
+def test_promises_to_patients_stand_beside_those_to_clients_and_name_their_unit(tmp_path: Path):
+    list(run_study(parse(INSIDE), tmp_path / "out", workers=1))
+    found = read(tmp_path / "out")
+    rows = {row[2]: row for row in inside(found).rows}
+    plain = rows["z = 1, C = 1, no split"]
+    assert (plain[3], plain[5]) == ("client", DELTA)
+    assert gdp_delta(1.0, float(plain[4])) == pytest.approx(DELTA, abs=0.02)
+    assert rows["patient-8"][3:6] == ("patient", "8.0", 0.001)
+    assert rows["record-3"][3:6] == ("record", "3.0", 0.001)
+    assert rows["patient-none"][3:6] == ("nobody", "", None)
+    assert all(isinstance(row[6], Estimate) for row in rows.values())
+    assert [a.scenario for a in arms(found)] == ["table-1"]
+    for cell in found.where(defence="patient-8").cells:  # what the table prints is what the card promises
+        promise = next(p for p in cell.card.promises if p.unit == "patient")
+        assert promise.epsilon < 8  # at the study's delta, which is a hundred times as large
 
 
 def test_intervals_of_shares_stay_within_their_range_and_differences_pair_seeds():
