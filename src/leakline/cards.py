@@ -15,6 +15,10 @@ from leakline.privacy import Claim, Guarantee, NoClaim, Unit, account, allowed, 
 from leakline.readings import Fact, Reading, too_little, work_of
 from leakline.utility.baseline import beside, remark
 
+LAST_ROUND = (
+    "all rounds or the last are published; a round chosen by validation data is a release that no noise covers: who is "
+    "in these data has no promise"
+)
 ASSUMED_SUM = "secure aggregation: the server sees only the sum of a round's updates; no protocol was run or checked"
 OBSERVERS = {
     "server": "the server, which sees single updates",
@@ -213,7 +217,11 @@ def formal_card(title: str, federation: Federation, delta: float, facts: Sequenc
         if noisy and federation.noise == "seeded"
         else ""
     )
-    assumed = (ASSUMED_SUM,) if federation.cohort.secure_aggregation == "assumed" else ()
+    said = {
+        ASSUMED_SUM: federation.cohort.secure_aggregation == "assumed",
+        LAST_ROUND: federation.judging.validation != "none" and noisy,
+    }
+    assumed = tuple(text for text, true in said.items() if true)
     return Card(title, promises, stamp, assumed=assumed, computed=federation.stack.computed)
 
 

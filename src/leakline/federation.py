@@ -79,6 +79,12 @@ class Federation(Settings):
             )
         self.plan.check_augment(self.task.shape, "[training]")
         self.warm_start.check_augment(self.task.shape, "[warm_start]")
+        if self.judging.validation != "none" and self.task.validation is None:
+            raise StackError(
+                "rounds are to be judged by the server's validation data, and there are none",
+                f"validation = {self.judging.validation!r}",
+                "set server_validation = 0.1 in [data]",
+            )
         asked = Stack(self.defences)
         if len(names) < asked.fewest:
             raise StackError(f"{asked} compares clients, and there is one", fix="use two or more")

@@ -85,6 +85,7 @@ MEASURES: dict[str, Measure] = {
         _share("iou", "Shared part of the marked and the true region (IoU of the same mask), mean over images."),
         _share("dice_patient", "Dice, mean over patients of the mean over their images.", quoted=2),
         _share("iou_patient", "IoU, mean over patients of the mean over their images."),
+        _share("validation", "The first of a model's figures (accuracy, Dice), on the server's validation data."),
         _loss("loss", "The loss that training lowers, mean over examples.", better="lower"),
         # What attacks get right.
         _leak("auc", "How often the attack ranks a yes above a no; blind guessing: half of the time.",

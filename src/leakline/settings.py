@@ -122,6 +122,9 @@ class Judging(Settings):
     layers are personal, the server otherwise.
     ``average``: utility is judged on an exponential average of the published models, with this weight on the past (0:
     on each as it is); post-processing of what is published, so it costs no privacy.
+    ``validation``: the server also judges each round's model by its validation data ("server"), so that the round which
+    is best by them can be read off afterwards. Nothing that is published depends on it; whoever publishes that round
+    alone has chosen it by data that no promise covers, and the card says so.
     ``patience``: a study stops once the loss so measured (mean over clients) has not fallen for so many rounds.
     """
 
@@ -129,6 +132,7 @@ class Judging(Settings):
     evaluate: Literal["auto", "server", "clients", "both"] = setting("auto", quiet=True)
     average: float = setting(0.0, quiet=True, ge=0, lt=1)
     patience: int = setting(0, quiet=True, ge=0)
+    validation: Literal["none", "server"] = setting("none", quiet=True)
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,17 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from leakline.cards import LAST_ROUND
 from leakline.papers.intermediaries import PAPER, printed
 from leakline.papers.intermediaries import figures as paper_004_figures
 from leakline.papers.intermediaries import tables as paper_004
 from leakline.papers.intermediaries.arms import arms, difference, percent
+from leakline.papers.intermediaries.best_round import best_round
 from leakline.papers.intermediaries.inside import inside
 from leakline.report.charts.menu import save
 from leakline.results import Estimate, Results, read
 from leakline.results.table import FORMS, render
+from leakline.study.check import check_study
 from leakline.study.run import run_study
 from leakline.study.spec import parse
 from leakline.study.store import Store
@@ -68,9 +71,6 @@ dp = [{ use = "intermediaries", noise_multiplier = 0.3, clip = 1.0, parts = 1 }]
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
-    from leakline.study.run import run_study
-    from leakline.study.spec import parse
-
     path = tmp_path_factory.mktemp("store") / "parts"
     outcomes = list(run_study(parse(STUDY), path, workers=1))
     assert [o.error for o in outcomes] == [""] * 14
@@ -278,6 +278,50 @@ def test_promises_to_patients_stand_beside_those_to_clients_and_name_their_unit(
     for cell in found.where(defence="patient-8").cells:  # what the table prints is what the card promises
         promise = next(p for p in cell.card.promises if p.unit == "patient")
         assert promise.epsilon < 8  # at the study's delta, which is a hundred times as large
+
+
+CHOSEN = """
+name = "chosen"
+seeds = [0, 1]
+noise = "seeded"
+delta = 0.1
+reproduces = "paper 004"
+data = { use = "digits", limit = 300, clients = 3, client_test = 0.0, server_test = 0.2, server_validation = 0.2 }
+model = "linear"
+training = { rounds = 4, learning_rate = 0.5, validation = "server" }
+strategies = { fedavg = { use = "fedavg", weighting = "even" } }
+[scenarios.best-round.defences]
+none = []
+dp = [{ use = "intermediaries", noise_multiplier = 0.5, clip = 1.0, parts = 1 }]
+"""
+
+
+def test_the_best_round_by_validation_is_that_of_the_readings_and_is_marked(tmp_path: Path):
+    list(run_study(parse(CHOSEN), tmp_path / "out", workers=1))
+    found = read(tmp_path / "out")
+    table = best_round(found)
+    rows = {row[2]: row for row in table.rows}
+    assert set(rows) == {"no privacy", "z = 0.5, C = 1, no split"}
+    assert all(name.endswith("†") for name in table.columns[4:])
+    assert "not covered by any promise" in table.note
+    assert arms(found) == []  # no part of Table 1
+    cells = found.where(defence="dp").cells
+    chosen, then = [], []
+    for cell in cells:
+        by = {(r.measure, r.round): r.value for r in cell.readings}
+        best = max(range(4), key=lambda i: by["validation", i])
+        chosen.append(best + 1)
+        then.append(100 * by["auc_micro", best])
+        assert LAST_ROUND in cell.card.assumed
+    row = rows["z = 0.5, C = 1, no split"]
+    assert row[4].mean == pytest.approx(np.mean(chosen))
+    assert row[5].mean == pytest.approx(np.mean(then))
+    assert row[6].mean == pytest.approx(row[5].mean - row[3].mean)
+
+
+def test_rounds_cannot_be_judged_by_validation_data_that_nobody_has():
+    without = CHOSEN.replace(", server_validation = 0.2", "")
+    assert any("there are none" in text for text in check_study(parse(without)).problems)
 
 
 def test_intervals_of_shares_stay_within_their_range_and_differences_pair_seeds():

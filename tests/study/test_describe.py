@@ -55,7 +55,7 @@ def test_whatever_changes_the_numbers_changes_the_key(case):
 def test_every_setting_of_a_federation_is_described_by_its_bare_name():
     told = description(BASE.but(secure_aggregation="assumed", evaluate="server", patience=3, batches={"a": 2}))
     told["federation"] |= description(BASE.but(max_norm=2.0, planned=9, average=0.5, initial_seed=1))["federation"]
-    told["federation"] |= description(BASE.but(convolutions="batch-last"))["federation"]
+    told["federation"] |= description(BASE.but(convolutions="batch-last", validation="server"))["federation"]
     inner = {f.name for kind in (Cohort, Judging, Engine) for f in fields(kind)}
     own = {f.name for f in fields(BASE)} - {"cohort", "judging", "engine"}
     assert set(told["federation"]) == own | inner
@@ -66,6 +66,7 @@ def test_every_setting_of_a_federation_is_described_by_its_bare_name():
         "evaluate",
         "average",
         "patience",
+        "validation",
         "batches",
         "initial_seed",
         "convolutions",

@@ -41,13 +41,20 @@ class Place(Transport, Protocol):
 
 
 def judged(federation: Federation, transport: Place, round_: Round) -> list[Reading]:
-    """The utility of a round's model, by whoever the federation asks."""
-    if not federation.judges:
-        return by_server(federation, transport, round_)
-    asked = by_clients(federation, transport, round_)
-    if federation.judging.evaluate != "both":
-        return asked
-    return [*by_server(federation, transport, round_), *(r for r in asked if r.client is not None)]
+    """The utility of a round's model, by whoever the federation asks, and by validation data where it asks for that."""
+    found = by_clients(federation, transport, round_) if federation.judges else by_server(federation, transport, round_)
+    if federation.judging.evaluate == "both":
+        found = [*by_server(federation, transport, round_), *(r for r in found if r.client is not None)]
+    return found + by_validation(federation, transport, round_)
+
+
+def by_validation(federation: Federation, transport: Place, round_: Round) -> list[Reading]:
+    """The headline on the server's validation data, where a study wants to know the best round by them."""
+    held = federation.task.validation
+    if federation.judging.validation == "none" or held is None or federation.wire != federation.layout:
+        return []
+    figures = federation.objective.summary(transport.outputs(round_.result, held), held.y, held.groups)
+    return [Reading("validation", figures[federation.objective.headline], n=len(held), round=round_.index)]
 
 
 def by_server(federation: Federation, transport: Place, round_: Round) -> list[Reading]:

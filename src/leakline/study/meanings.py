@@ -94,6 +94,11 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "Judge utility on an exponential average of the published models, with this weight on the past; 0: on each.",
         "average = 0.9",
     ),
+    "validation": (
+        '`"server"`: also judge each round by the server\'s validation data, so that tables can show the best round '
+        "by them; no promise covers such a choice, and the card says so.",
+        'validation = "server"',
+    ),
     "patience": ("Stop once the loss has not fallen for so many rounds; 0: never.", "patience = 5"),
     "convolutions": (
         '`"batch-last"`: small plain networks are computed in another order of memory, a step in 0.4 to '

@@ -14,12 +14,12 @@ from leakline.results import Cell, Estimate, Results
 from leakline.results.estimate import estimate
 from leakline.results.settings import groups_of
 
-FIGURE, EQUAL_STEPS = "figure", "equal-steps"
+FIGURE, EQUAL_STEPS, BEST = "figure", "equal-steps", "best-round"
 OWN = ("rsna-ich", "prostate")
 """Scenarios whose names begin so are on the paper's own data."""
 INSIDE = ("patient-level", "record-level")
 """Scenarios whose names begin so have DP-SGD inside each client: their promises are to its patients or records."""
-ASIDE = (FIGURE, EQUAL_STEPS, *INSIDE, *OWN)
+ASIDE = (FIGURE, EQUAL_STEPS, BEST, *INSIDE, *OWN)
 """Scenarios whose names begin so are no part of Table 1: figures, controls, and the paper's data at another size."""
 RULES = ("paper", "code")
 """Ways to choose v that read un-noised updates."""
