@@ -12,6 +12,7 @@ from leakline.cards import Card, formal_card, violations
 from leakline.defences import GlobalDP
 from leakline.privacy import account, replace_one
 from leakline.readings import Reading
+from leakline.stack import Stack
 from leakline.strategies import MENU
 
 EVEN = MENU["fedavg"]("even")
@@ -43,6 +44,21 @@ def test_replace_one_is_the_same_claim_with_twice_the_mu():
     (promise,) = formal_card("x", fed, 1e-5).promises
     assert promise.replace_one == pytest.approx(account(replace_one(claim), 1e-5).epsilon)
     assert account(replace_one(claim), 1e-5).mu == pytest.approx(2.0)
+
+
+def test_a_promise_is_stated_at_the_delta_that_was_asked_for():
+    asked = GlobalDP(epsilon=3.0, delta=1e-3, clip=1.0)
+    (promise,) = card(defences=(asked,)).promises
+    assert (promise.epsilon, promise.delta) == (pytest.approx(3.0, rel=1e-3), 1e-3)
+    (plain,) = card().promises  # nothing was asked for: the study's
+    assert plain.delta == 1e-5
+
+
+def test_two_of_a_kind_have_each_its_own_delta():
+    one, other = GlobalDP(epsilon=3.0, delta=1e-3, clip=1.0), GlobalDP(epsilon=8.0, delta=1e-4, clip=1.0)
+    stack = Stack((one, other, GlobalDP(1.0, 1.0)))
+    assert [stack.asked_at(f"GlobalDP {n}") for n in (1, 2, 3)] == [1e-3, 1e-4, None]
+    assert Stack(()).asked_at("none") is None
 
 
 def test_where_nothing_is_promised_the_card_says_so_literally():

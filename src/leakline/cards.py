@@ -207,10 +207,14 @@ def _per_patient(promise: Promise, claim: Claim | NoClaim, delta: float, most: i
 
 
 def formal_card(title: str, federation: Federation, delta: float, facts: Sequence[Mapping[str, float]] = ()) -> Card:
-    """The half of a card that is known before training (and again, with the rounds' facts, after it)."""
+    """The half of a card that is known before training (and again, with the rounds' facts, after it).
+
+    A promise is stated at ``delta``, or where an epsilon was asked for, at the delta that was asked for with it.
+    """
     claims = federation.claims(facts)
     most = federation.task.most_records
-    promises = tuple(_per_patient(promise_of(name, c, delta), c, delta, most) for name, c in claims.items())
+    at = {name: federation.stack.asked_at(name) or delta for name in claims}
+    promises = tuple(_per_patient(promise_of(name, c, at[name]), c, at[name], most) for name, c in claims.items())
     noisy = any(isinstance(claim, Claim) for claim in claims.values())
     stamp = (
         "NOT PRIVATE: the noise is seeded, whoever knows the seed can subtract it"

@@ -167,16 +167,25 @@ class Stack:
         """
         if not self.defences:
             return {"none": NoClaim("no defence: updates and models are published as they are")}
-        names = [type(defence).__name__ for defence in self.defences]
-        twins = [f"{n} {names[: i + 1].count(n)}" if names.count(n) > 1 else n for i, n in enumerate(names)]
         claims: dict[str, Claim | NoClaim] = {}
-        for place, name in enumerate(twins):
+        for place, name in enumerate(self.names):
             promise = self._promise(place, federation, facts)
             if isinstance(promise, tuple):
                 claims |= {f"{name} per {claim.unit}": claim for claim in promise}
             else:
                 claims[name] = promise
         return claims
+
+    @property
+    def names(self) -> list[str]:
+        """What claims call the defences: two of a kind are numbered."""
+        names = [type(defence).__name__ for defence in self.defences]
+        return [f"{n} {names[: i + 1].count(n)}" if names.count(n) > 1 else n for i, n in enumerate(names)]
+
+    def asked_at(self, claim: str) -> float | None:
+        """The delta at which an epsilon was asked of the defence that makes a claim, by its name; None: none was."""
+        made = self.defences[self.names.index(claim.partition(" per ")[0])].wish if self.defences else None
+        return None if made is None else made.delta
 
     def _promise(self, place: int, federation: Terms, facts: Sequence[Mapping[str, float]] = ()) -> Promises:
         """What one defence promises beside the others."""

@@ -32,3 +32,15 @@ def test_core_has_the_papers_images_and_network_in_fewer_rounds(name):
         assert federation.task.shape == paper.task.shape
         assert federation.plan == paper.plan
         assert federation.rounds < paper.rounds
+
+
+def test_core_of_the_inversion_leaves_scenarios_out_and_keeps_the_papers_images():
+    core, paper = load("gradient-inversion", "core"), load("gradient-inversion", "paper")
+    assert {c.labels["scenario"] for c in core.cells} == {"one-image", "trained", "nine-clients"}
+    assert {c.labels["seed"] for c in core.cells} == {0, 1, 2}
+    assert len({c.labels["scenario"] for c in paper.cells}) > 3
+    shape = paper.cells[0].federation().task.shape
+    for federation in (cell.federation() for cell in core.cells):
+        assert federation.task.shape == shape
+        assert federation.model.stem == "7x7"
+        assert federation.model.width == 64

@@ -278,6 +278,19 @@ def test_a_preset_may_name_the_defences_and_strategies_to_run():
     assert [c.labels["defence"] for c in parse(text).cells] == ["none"]
 
 
+def test_a_preset_may_leave_out_cells_and_is_whole_all_the_same():
+    places = "\n[scenarios.few.data]\nclients = 2\n[scenarios.many.data]\nclients = 6\n"
+    study = parse(GOOD + places + '[presets.desk]\nonly = ["scenario=few", "seed=1"]\n[presets.all]\n')
+    assert {(c.labels["scenario"], c.labels["seed"]) for c in study.cells} == {("few", 1)}
+    assert not study.narrowed  # nobody left anything of it out
+    assert len(study.cells) == 2
+    assert [c.labels["defence"] for c in study.only(["defence=dp"]).cells] == ["dp"]
+    whole = parse(GOOD + places + '[presets.desk]\nonly = ["scenario=few", "seed=1"]\n[presets.all]\n', preset="all")
+    assert len(whole.cells) == 8
+    with pytest.raises(StudyError, match="only scenario=fw: no cell has scenario = fw"):
+        parse(GOOD + places + '[presets.desk]\nonly = ["scenario=fw"]\n')
+
+
 def test_scenarios_are_an_axis_of_the_grid():
     odd = '{ use = "digits", clients = 3, partition = { use = "dirichlet", alpha = 1.0 } }'
     few, many = ("[scenarios.few.data]\nclients = 2\n", "[scenarios.many.data]\nclients = 6\n")

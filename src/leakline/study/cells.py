@@ -115,13 +115,13 @@ class Study:
             there = list(dict.fromkeys(str(c.labels[label]) for c in self.cells if label in c.labels))
             known = sorted({name for c in self.cells for name in c.labels})
             if not equals or not there:
-                raise StudyError(f"--only {wish}: no such label", self.name, f"LABEL=VALUE, with LABEL in {known}")
+                raise StudyError(f"only {wish}: no such label", self.name, f"LABEL=VALUE, with LABEL in {known}")
             chosen = _listed(values, there)
             if unknown := [v for v in chosen if v not in there]:
-                raise StudyError(f"--only {wish}: no cell has {label} = {unknown[0]}", self.name, f"one of {there}")
+                raise StudyError(f"only {wish}: no cell has {label} = {unknown[0]}", self.name, f"one of {there}")
             cells = tuple(c for c in cells if str(c.labels.get(label)) in chosen)
         if not cells:
-            raise StudyError("--only leaves no cell", self.name, "ask for values that occur together")
+            raise StudyError("only: no cell is left", self.name, "ask for values that occur together")
         taken = {id(cell) for cell in cells}
         needed = {id(source): source for cell in cells if (source := self.source_of(cell)) and id(source) not in taken}
         cells = tuple(cell for cell in self.cells if id(cell) in taken or id(cell) in needed)

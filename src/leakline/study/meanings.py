@@ -69,6 +69,10 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "Tables by name whose keys replace the study's when the preset is chosen; `desk` is chosen by itself.",
         "presets.desk.training.rounds = 5",
     ),
+    "only": (
+        "The cells to run, by their labels, as `--only` has them: so a preset leaves scenarios out.",
+        'only = ["scenario=table-1,table-2", "seed=0"]',
+    ),
     # [training], the loop
     "rounds": ("Rounds of the federation.", "rounds = 20"),
     "sampling": (

@@ -70,6 +70,7 @@ STUDY: dict[str, tuple[Any, Any]] = {
     "attack_minutes": (Annotated[float, pydantic.Field(gt=0)], 10.0),
     "scenarios": (dict[str, dict[str, Any]], {}),
     "presets": (dict[str, dict[str, Any]], {}),
+    "only": (list[str], []),
     **_TOP,
     "device": (str, "auto"),
 }

@@ -159,7 +159,7 @@ def parse(
         raise Untrusted(mistakes.consent.refused, file)
     if not cells:
         raise StudyError("nothing is left to run: " + "; ".join(notes), file, "get the data, or name others")
-    return Study(
+    study = Study(
         name,
         tuple(cells),
         attacks,
@@ -169,6 +169,7 @@ def parse(
         tuple(dict.fromkeys(notes)),
         foreign=tuple(mistakes.consent.codes),
     )
+    return replace(study.only(base.get("only", [])), narrowed=False)  # what the file asks for is the whole of it
 
 
 def _tables(raw: Mapping[str, Any]) -> dict[str, Any]:
