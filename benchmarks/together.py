@@ -14,7 +14,8 @@ from itertools import product
 import torch
 from rows import Row, interleaved
 
-from leakline.bench.training import Bench, Job, Plan, fewest, fits_together, train, train_together
+from leakline.bench.together import fewest, fits_together, train_together
+from leakline.bench.training import Bench, Job, Plan, train
 from leakline.data.base import Data
 from leakline.models.base import Model, Shape
 from leakline.models.small import MLP, SmallCNN

@@ -12,7 +12,8 @@ from torch import nn
 
 import tiny
 from leakline.bench.ragged import MOST_PADDING, fits_ragged, share_of_padding, train_ragged
-from leakline.bench.training import Bench, Job, Plan, train, train_together
+from leakline.bench.together import train_together
+from leakline.bench.training import Bench, Job, Plan, train
 from leakline.randomness import Stream
 from leakline.utility import objective
 

@@ -13,17 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import tiny
-from leakline.bench.training import (
-    Bench,
-    Job,
-    Plan,
-    alike,
-    fewest,
-    fits_together,
-    takes_channels_last,
-    train,
-    train_together,
-)
+from leakline.bench.together import alike, fewest, fits_together, train_together
+from leakline.bench.training import Bench, Job, Plan, takes_channels_last, train
 from leakline.data.base import Data
 from leakline.models.residual import ResNet
 from leakline.randomness import Stream

@@ -15,7 +15,8 @@ from leakline.attacks.imprint import Imprint
 from leakline.attacks.inversion import GradientInversion
 from leakline.attacks.inversion.simulate import Recipe
 from leakline.bench.ragged import fits_ragged
-from leakline.bench.training import Bench, Job, Plan, fits_together, train
+from leakline.bench.together import fits_together
+from leakline.bench.training import Bench, Job, Plan, train
 from leakline.data.base import Client, Data, Task
 from leakline.defences import DpSgd
 from leakline.errors import LeaklineError, StackError

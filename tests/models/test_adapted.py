@@ -12,7 +12,8 @@ from torch import nn
 
 import tiny
 from leakline.bench.ragged import train_ragged
-from leakline.bench.training import Job, Plan, train, train_together
+from leakline.bench.together import train_together
+from leakline.bench.training import Job, Plan, train
 from leakline.defences import MENU as DEFENCES
 from leakline.errors import StackError, StudyError
 from leakline.federation import federate, initial_weights

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 from torch.func import functional_call, vmap
 
-from leakline.bench.training import Bench, Job, Plan, Trained, each_gradient, fits_together
+from leakline.bench.together import each_gradient, fits_together
+from leakline.bench.training import Bench, Job, Plan, Trained
 from leakline.data.base import Data
 
 MOST_PADDING = 0.25

@@ -8,18 +8,8 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from leakline.bench.ragged import GROUP, fits_ragged, train_ragged
-from leakline.bench.training import (
-    Bench,
-    Gradient,
-    Job,
-    Plan,
-    Trained,
-    alike,
-    fewest,
-    fits_together,
-    train,
-    train_together,
-)
+from leakline.bench.together import alike, fewest, fits_together, train_together
+from leakline.bench.training import Bench, Gradient, Job, Plan, Trained, train
 from leakline.federation import Federation
 from leakline.messages import Dropped, Memory, Order, Update
 from leakline.names import printable

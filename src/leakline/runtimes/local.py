@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from leakline.bench.ragged import GROUP, fits_ragged
-from leakline.bench.training import alike, fewest, fits_together, load_vmap
+from leakline.bench.together import alike, fewest, fits_together, load_vmap
 from leakline.data.base import Data
 from leakline.federation import Federation
 from leakline.messages import Dropped, Memory, Order, Update
