@@ -255,6 +255,8 @@ partition = { use = "by-column", column = "site" }
 client_test = 0.0
 [scenarios.table-1.defences]
 dp = [{ use = "intermediaries", noise_multiplier = 1.0, clip = 1.0, parts = 1 }]
+[scenarios.small-network.defences]
+dp = [{ use = "intermediaries", noise_multiplier = 2.0, clip = 1.0, parts = 1 }]
 [scenarios.patient-level.defences]
 patient-none = [{ use = "dp-sgd", unit = "patient", noise_multiplier = 0, clip = 0.1, rate = 0.5 }]
 patient-8 = [{ use = "dp-sgd", unit = "patient", epsilon = 8, delta = 0.001, clip = 0.1, rate = 0.5 }]
@@ -270,6 +272,8 @@ def test_promises_to_patients_stand_beside_those_to_clients_and_name_their_unit(
     plain = rows["z = 1, C = 1, no split"]
     assert (plain[3], plain[5]) == ("client", DELTA)
     assert gdp_delta(1.0, float(plain[4])) == pytest.approx(DELTA, abs=0.02)
+    control = rows["z = 2, C = 1, no split"]
+    assert (control[0], control[3], control[5]) == ("small-network", "client", DELTA)
     assert rows["patient-8"][3:6] == ("patient", "8.0", 0.001)
     assert rows["record-3"][3:6] == ("record", "3.0", 0.001)
     assert rows["patient-none"][3:6] == ("nobody", "", None)
@@ -277,7 +281,7 @@ def test_promises_to_patients_stand_beside_those_to_clients_and_name_their_unit(
     assert [a.scenario for a in arms(found)] == ["table-1"]
     for cell in found.where(defence="patient-8").cells:  # what the table prints is what the card promises
         promise = next(p for p in cell.card.promises if p.unit == "patient")
-        assert promise.epsilon < 8  # at the study's delta, which is a hundred times as large
+        assert (promise.epsilon, promise.delta) == (pytest.approx(8.0, rel=1e-3), 0.001)
 
 
 CHOSEN = """
