@@ -44,3 +44,14 @@ def test_core_of_the_inversion_leaves_scenarios_out_and_keeps_the_papers_images(
         assert federation.task.shape == shape
         assert federation.model.stem == "7x7"
         assert federation.model.width == 64
+
+
+def test_fedpers_utility_is_of_the_desk_presets_own_runs():
+    desk = {tuple(sorted(c.labels.items())): description(c.federation()) for c in load("fedper").cells}
+    utility = load("fedper", "utility")
+    found = {tuple(sorted(c.labels.items())): description(c.federation()) for c in utility.cells}
+    assert {c.labels["seed"] for c in utility.cells} == {0, 1, 2, 3, 4}
+    shared = [labels for labels in found if labels in desk]
+    assert len(shared) == 15  # five arms, three seeds: nothing is trained twice
+    assert all(found[labels] == desk[labels] for labels in shared)
+    assert utility.every_attack == ()
