@@ -79,6 +79,16 @@ def test_check_as_json(leakline, toml):
     assert len(found["cards"]) == 2
 
 
+def test_examples_are_drawn_as_a_study_holds_them(leakline, toml, tmp_path):
+    code, out, _ = leakline("data", "show", str(toml), "-o", str(tmp_path / "seen.png"), "--each", "2")
+    assert code == 0
+    assert "keep the file as you keep the data" in out
+    assert (tmp_path / "seen.png").read_bytes().startswith(b"\x89PNG")
+    code, _, err = leakline("data", "show", str(toml), "-o", str(tmp_path / "no" / "seen.png"))
+    assert code == 2
+    assert "cannot be written" in err
+
+
 @pytest.mark.parametrize(
     "what", ["strategies", "defences", "attacks", "datasets", "partitioners", "models", "losses", "studies", "tables"]
 )

@@ -354,6 +354,18 @@ def test_lgg_folder(place):
         PREPARE["lgg-flair"](*place)
 
 
+def test_marks_that_a_small_size_loses_are_told(place):
+    for i, side in enumerate((0, 20, 128)):
+        mask = np.zeros((256, 256), np.uint8)
+        mask[:side, :side] = 255
+        save(place[0] / "kaggle_3m" / "TCGA_CS_0001_19990101" / f"TCGA_CS_0001_19990101_{i}_mask.tif", mask)
+        save(place[0] / "kaggle_3m" / "TCGA_CS_0001_19990101" / f"TCGA_CS_0001_19990101_{i}.tif", size=(256, 256))
+    assert prepared("lgg-flair", place, empty="drop").remarks == ()
+    small = DATASETS["lgg-flair"](size=4, empty="drop").load()
+    assert small.remarks == ("1 of 2 masks mark something in the file and nothing at 4x4 pixels",)
+    assert sorted(small.train.labels().tolist()) == [0, 1]
+
+
 def test_prostate_slices_and_arrays(place):
     mask = np.zeros((60, 60), np.uint8)
     mask[15:45, 15:45] = 255

@@ -72,7 +72,8 @@ class LggFlair(PreparedImages):
             "site": tuple(sites[i] for i in site[rows]),
             "patient": tuple(people[i] for i in patient[rows]),
         }
-        return Dataset(self.name, data, None, classes, self.kind, columns, {"patient": traits}, group="patient")
+        lost = _lost(target, data) if self.kind == "segmentation" else ()
+        return Dataset(self.name, data, None, classes, self.kind, columns, {"patient": traits}, lost, "patient")
 
 
 @dataclass(frozen=True)
@@ -125,13 +126,15 @@ class Prostate(PreparedImages):
         def part(rows: np.ndarray) -> Data:
             return _masked(self, x[rows], masks[rows, None], None if patient is None else patient[rows])
 
+        learnt = part(train)
         return Dataset(
             self.name,
-            part(train),
+            learnt,
             part(test) if len(test) else None,
             ("background", "prostate"),
             "segmentation",
             {name: tuple(values[i] for i in train) for name, values in columns.items()},
+            remarks=_lost(masks[train], learnt),
             group="patient",
         )
 
@@ -141,3 +144,12 @@ def _masked(source: PreparedImages, x: np.ndarray, masks: np.ndarray, groups: np
     target = resize_masks(masks, source.size)
     ids = None if groups is None else torch.from_numpy(groups)
     return Data(torch.from_numpy(images), torch.from_numpy(target), ids)
+
+
+def _lost(masks: np.ndarray, data: Data) -> tuple[str, ...]:
+    """A remark where marks are so small that nothing is left of them at the size that was asked for."""
+    gone = int(np.count_nonzero(masks.reshape(len(masks), -1).any(1) & (data.labels() == 0)))
+    if not gone:
+        return ()
+    side = data.y.shape[-1]
+    return (f"{gone} of {len(data):,} masks mark something in the file and nothing at {side}x{side} pixels",)

@@ -22,7 +22,7 @@ def svg(chart: Chart, name: str = "chart") -> str:
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
     out = io.StringIO()
-    with _styled(name), _any_letter():
+    with styled(name), any_letter():
         about = {"Date": None, "Creator": None, "Title": tidy(chart.title)}
         _drawing(chart, FigureCanvasSVG).savefig(out, format="svg", metadata=about)
     return out.getvalue()
@@ -33,21 +33,22 @@ def png(chart: Chart, dots: int = 200) -> bytes:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     out = io.BytesIO()
-    with _styled("chart"), _any_letter():
+    with styled("chart"), any_letter():
         drawing = _drawing(chart, FigureCanvasAgg)
         drawing.savefig(out, format="png", dpi=dots, facecolor="white", metadata={"Software": None})
     return out.getvalue()
 
 
 @contextlib.contextmanager
-def _any_letter() -> Iterator[None]:
+def any_letter() -> Iterator[None]:
     """A letter that the font lacks becomes a box (or, in SVG, the reader's own font shows it): nothing to warn of."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph", UserWarning)
         yield
 
 
-def _styled(name: str) -> Any:
+def styled(name: str) -> Any:
+    """Our colours and letters for as long as something is drawn; ``name`` seeds the marks in an SVG."""
     import matplotlib as mpl
 
     return mpl.rc_context({
