@@ -81,7 +81,7 @@ def test_rows_of_a_table_with_both_columns() -> None:
 
 
 def test_the_sign_test_is_the_binomials() -> None:
-    assert str(Pooled(estimate([0.1] * 12), 11, 12, 0.00634765625)) == "11 of 12 above 0, p = 0.006"
+    assert str(Pooled(None, estimate([0.1] * 12), 11, 12, 0.00634765625)) == "11 of 12 above 0, p = 0.006"
     assert math.comb(12, 11) * 2 / 2**12 + 2 / 2**12 == 0.00634765625
 
 

@@ -51,8 +51,7 @@ def _gains(results: Results) -> list[Row]:
     ):
         gaps = pooled(results, other)
         row = claim_row(f"{words}, mean over strategies, partitions and seeds", paper, gaps.estimate, gaps.pairs)
-        sign = f"{gaps}; n: pairs; seeds: of each pair; {POOLED}" if gaps.pairs else POOLED
-        rows.append(replace(row, seeds=gaps.seeds, note=sign))
+        rows.append(replace(row, note=f"{gaps}; n: pairs; {POOLED}" if gaps.pairs else POOLED))
     return rows
 
 
