@@ -18,6 +18,7 @@ from leakline.privacy import Unit
 from leakline.readings import too_little
 from leakline.runtimes.machine import cores
 from leakline.study.cells import Cell, Study
+from leakline.study.disk import disk_of
 from leakline.study.judges import NOT_ALIKE, baseline_of
 from leakline.study.run import cell_mistakes, check_model, model_of, said_once
 from leakline.study.shared_work import SharedWork
@@ -210,9 +211,7 @@ def _checked(study: Study) -> Checked:
             checked.bill.most += most
             checked.bill.searches += attack.usual(federation) * most
         checked.bill.memory_mb = max(checked.bill.memory_mb, took.memory_mb)
-        checked.bill.disk_mb += (
-            4 * federation.layout.size * (3 if not federation.strategy.optimiser.stateless else 1) / 2**20
-        )
+        checked.bill.disk_mb += disk_of(federation, attacks.values())
     checked.problems += said_once(wrong, len(study.cells))
     checked.notes += said_once(chosen, len(seen), "settings")
     checked.warnings += [f"{text} ({_few(list(dict.fromkeys(names)))})" for text, names in statistics.items()]
