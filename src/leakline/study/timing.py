@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
+from statistics import median
 
 import torch
 
@@ -19,6 +20,9 @@ from leakline.study.judges import judged
 
 QUICK = 20.0
 """A trial round that takes fewer seconds is done twice: the first has workers to start and kernels to warm up."""
+GLANCE = 0.3
+"""About so many seconds of steps are timed at once, three times, where a step is shorter: one look at two steps was off
+by half on a machine that did nothing else."""
 MOMENT, PIECE = 1.0, 0.1
 """The same for a sample of an attack's work; and the largest share of it that a sample may be."""
 
@@ -33,7 +37,7 @@ class Timed:
 
 
 def timed_pass(federation: Federation) -> Timed:
-    """From at most three steps of the largest client."""
+    """From a few steps of the largest client: three, and where they are quick, more of them three times."""
     torch.set_num_threads(THREADS)
     tune_allocator()
     bench = federation.bench()
@@ -41,10 +45,16 @@ def timed_pass(federation: Federation) -> Timed:
     plan = federation.plan_of(client.name)
     size = min(plan.batch or len(client.train), len(client.train))
     job = Job(bench.initial, client.train, Stream(0, 0, client.name, "check"), 0)
-    train(bench, job, replace(plan, max_steps=1))
-    start = time.perf_counter()
-    took = train(bench, job, replace(plan, max_steps=2)).steps  # a small client has one step only
-    per_step = (time.perf_counter() - start) / max(took, 1)
+
+    def a_step(most: int) -> float:
+        start = time.perf_counter()
+        took = train(bench, job, replace(plan, max_steps=most)).steps  # a small client has one step only
+        return (time.perf_counter() - start) / max(took, 1)
+
+    a_step(1)
+    per_step = a_step(2)
+    if (more := int(GLANCE / per_step)) > 2:  # a turn begins and ends with copies of the model, so two tell too much
+        per_step = median(a_step(more) for _ in range(3))
     # Examples, not steps, are what takes time where clients' batches differ in size.
     rows = plan.epochs * sum(len(c.train) for c in federation.task.clients) * federation.expected()
     steps = rows / size / len(federation.task.clients)
