@@ -25,7 +25,14 @@ none   = []
 global = [{ use = "global-dp", noise_multiplier = 0.1, clip = 1.0, at = "model" }]
 fedper = [{ use = "fedper", last = 1 }]
 """
-KEEPS = '[[attacks]]\nuse = "gradient-inversion"\niterations = 1\nrestarts = 1\nrounds = [0, 2]\nclients = ["client-1"]\n'
+KEEPS = """
+[[attacks]]
+use = "gradient-inversion"
+iterations = 1
+restarts = 1
+rounds = [0, 2]
+clients = ["client-1"]
+"""
 
 
 @pytest.mark.parametrize("attacks", ["", KEEPS], ids=["nobody attacks", "updates are kept"])
