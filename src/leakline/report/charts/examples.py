@@ -15,7 +15,7 @@ from leakline.report.charts.static import any_letter, styled
 from leakline.text import tidy
 
 MOST_ROWS, MOST_EACH = 40, 20
-"""The largest picture: more classes or examples are cut off, and the picture's last row says so."""
+"""The largest picture: more classes are cut off, which it says below, and more examples of one."""
 _MARK = "#d1495b"
 
 
