@@ -258,10 +258,10 @@ dp = [{ use = "intermediaries", noise_multiplier = 1.0, clip = 1.0, parts = 1 }]
 [scenarios.small-network.defences]
 dp = [{ use = "intermediaries", noise_multiplier = 2.0, clip = 1.0, parts = 1 }]
 [scenarios.patient-level.defences]
-patient-none = [{ use = "dp-sgd", unit = "patient", noise_multiplier = 0, clip = 0.1, rate = 0.5 }]
-patient-8 = [{ use = "dp-sgd", unit = "patient", epsilon = 8, delta = 0.001, clip = 0.1, rate = 0.5 }]
+patient-none = [{ use = "dp-sgd", unit = "patient", noise_multiplier = 0, clip = 0.1, rate = 1.0 }]
+patient-8 = [{ use = "dp-sgd", unit = "patient", epsilon = 8, delta = 0.001, clip = 0.1, rate = 1.0 }]
 [scenarios.record-level.defences]
-record-3 = [{ use = "dp-sgd", epsilon = 3, delta = 0.001, clip = 0.1, rate = 0.5 }]
+record-3 = [{ use = "dp-sgd", epsilon = 3, delta = 0.001, clip = 0.1, rate = 1.0 }]
 """
 
 
