@@ -79,7 +79,7 @@ def test_it_is_an_attack_with_answers_to_every_question(name):
     assert all(rounds >= 0 for rounds in made.trains(federation).values())
     assert made.passes(federation) >= 0
     assert 0 < made.usual(federation) <= 1
-    if (sample := made.sample(federation)) is not None:
+    for sample in made.samples(federation):
         assert 0 < sample.share <= 1
         sample.do(1)
     assert made.guesses(iter(()), 1) == []

@@ -9,9 +9,20 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from leakline.attacks.base import Attack, Challenge, Lab
+from leakline.attacks.base import Attack, Challenge, Lab, Sample
 from leakline.attacks.update_features import Feature, Row, along, over_rounds, raw, rows_of
-from leakline.attacks.users import LEARNERS, Guess, Learner, Refit, folds_over, ridge, test_share, user_readings
+from leakline.attacks.user_samples import samples_of
+from leakline.attacks.users import (
+    LEARNERS,
+    Guess,
+    Learner,
+    Refit,
+    folds_over,
+    output_of,
+    ridge,
+    test_share,
+    user_readings,
+)
 from leakline.data.plant import signals_of, stronger
 from leakline.errors import StudyError
 from leakline.federation import Federation, initial_weights, keep_none
@@ -121,6 +132,13 @@ class AttributeInference(Attack):
         ordinary = 2 if self.server == "simulating" else 1
         return {name: rounds * (ordinary + probes * test_share(federation))}
 
+    def samples(self, federation: Federation) -> list[Sample]:
+        """Rows and learners of one fold; a server that makes no probes of its own looks once at what came back."""
+        epochs, questions = len(self.epochs) or 1, self.folds * self.repeats
+        fits = epochs * questions * (2 if self.server == "active" else 1)
+        looks = {"active": fits, "watching": federation.rounds}.get(self.server, epochs)
+        return samples_of(federation, self.features, self.learners, self.trees, self.folds, fits, looks)
+
     def wants(self, federation: Federation) -> Keep:
         """All updates, for a server that watches."""
         return (lambda index, client: True) if self.server == "watching" else keep_none
@@ -204,7 +222,7 @@ class AttributeInference(Attack):
 
     def _looks(self, view: ServerView) -> list[Looked]:
         """Of each probe, or of all rounds that a server watched, the users' rows by feature."""
-        output = view.bench.initial.layout.entries[-1].name.rpartition(".")[0]
+        output = output_of(view.bench.initial)
         seen: list[Looked] = [
             {feature: rows_of(feature, sent, updates, output) for feature in self.features}
             for sent, updates in zip(view.sent, view.updates, strict=True)
@@ -281,18 +299,20 @@ class _Scene:
         self.ordinary = lab.probe(self.start, 0, federation=self.world, memories=self.memories)
         self.changed: dict[str, Row] = self._changed(before) if attack.server == "simulating" else {}
         self.probes = 1
-        self.same: tuple[Weights, tuple[Update, ...]] | None = None
+        self.same: ServerView | None = None
+        """What is seen whoever is asked about, where that is so: rows are then made once."""
 
     def look(
         self, labels: Mapping[str, bool], rng: np.random.Generator
     ) -> tuple[ServerView, tuple[frozenset[str], ...]]:
         """The server's view of one fold."""
         if self.attack.server in ("passive", "simulating"):
-            return self._view([(self.start, self.ordinary)]), (frozenset(),)
+            self.same = self.same or self._view([(self.start, self.ordinary)])
+            return self.same, (frozenset(),)
         positive = [name for name, label in labels.items() if label]
         if self.attack.server == "paper":
-            self.same = self.same or self._tuned(frozenset(positive))
-            return self._view([self.same]), (frozenset(positive),)
+            self.same = self.same or self._view([self._tuned(frozenset(positive))])
+            return self.same, (frozenset(positive),)
         mixed = [positive[i] for i in rng.permutation(len(positive))]
         halves = (frozenset(mixed[::2]), frozenset(mixed[1::2]))
         return self._view([self._tuned(half) for half in halves]), halves

@@ -66,11 +66,15 @@ class Effort:
 
 @dataclass(frozen=True)
 class Sample:
-    """A piece of an attack's work that can be done for its time alone, and the ``share`` of the whole that it is."""
+    """A piece of an attack's work that can be done for its time alone, and the ``share`` of such work that it is.
+
+    ``besides``: of what the attack computes beside what `trains` and `passes` count; else of all that it does.
+    """
 
     do: Callable[[int], object]
     """Does it, with so many workers (0: as many as there are cores)."""
     share: float
+    besides: bool = False
 
 
 class Says(Protocol):
@@ -223,9 +227,9 @@ class Attack(ABC):
         """The share of `passes` after which its searches are expected to have found all that they will."""
         return 0.5
 
-    def sample(self, federation: Federation) -> Sample | None:
-        """A piece of what it does on this federation, where neither `trains` nor `passes` says how long that takes."""
-        return None
+    def samples(self, federation: Federation) -> Sequence[Sample]:
+        """A piece of each kind of work for which neither `trains` nor `passes` says how long it takes here."""
+        return ()
 
     def effort(self, federation: Federation) -> Effort | None:
         """How much work it is given beside how much it needs; None where strength is no matter of work.

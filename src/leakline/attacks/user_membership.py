@@ -9,9 +9,20 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from leakline.attacks.attribute_inference import KnownUsers
-from leakline.attacks.base import Attack, Challenge, Lab
+from leakline.attacks.base import Attack, Challenge, Lab, Sample
 from leakline.attacks.update_features import Feature, rows_of
-from leakline.attacks.users import LEARNERS, Guess, Learner, Refit, folds_over, ridge, test_share, user_readings
+from leakline.attacks.user_samples import samples_of
+from leakline.attacks.users import (
+    LEARNERS,
+    Guess,
+    Learner,
+    Refit,
+    folds_over,
+    output_of,
+    ridge,
+    test_share,
+    user_readings,
+)
 from leakline.errors import StudyError
 from leakline.federation import Federation, initial_weights
 from leakline.messages import Memory, problem_with
@@ -88,6 +99,11 @@ class UserMembership(Attack):
         first = 1.0 if self.others == "trained" else 0.5
         return {f"users/{federation.strategy}/{federation.defences}": self.worlds * (first + held)}
 
+    def samples(self, federation: Federation) -> list[Sample]:
+        """Rows and learners of one fold."""
+        questions = self.worlds * self.folds
+        return samples_of(federation, self.features, self.learners, self.trees, self.folds, questions, questions)
+
     def challenges(self, lab: Lab) -> Iterator[Challenge]:
         """One question per world and fold."""
         self.check(lab.federation)
@@ -118,7 +134,7 @@ class UserMembership(Attack):
 
     def guess(self, view: ServerView, hints: KnownUsers) -> Guess:
         """A score for each user asked for, by feature and learner."""
-        output = view.bench.initial.layout.entries[-1].name.rpartition(".")[0]
+        output = output_of(view.bench.initial)
         learn = list(hints.known)
         y = np.array([hints.known[name] for name in learn])
         found = {}

@@ -24,6 +24,7 @@ from leakline.federation import Federation
 from leakline.leakage.guessing import majority_baseline, newcombe_auc, tpr_at_fprs, unit_interval
 from leakline.leakage.interval import Interval
 from leakline.readings import Fact, Reading
+from leakline.weights import Weights
 
 Learner = Literal["forest", "logistic", "discriminant"]
 DEPTH = 10
@@ -115,6 +116,11 @@ LEARNERS: dict[Learner, Callable[[np.ndarray, np.ndarray, np.ndarray, int, int],
     "logistic": logistic,
     "discriminant": discriminant,
 }
+
+
+def output_of(model: Weights) -> str:
+    """The layer that gives the classes."""
+    return model.layout.entries[-1].name.rpartition(".")[0]
 
 
 @dataclass(frozen=True, eq=False)

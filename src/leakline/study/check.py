@@ -26,7 +26,7 @@ from leakline.study.sharing import look_again, looking
 from leakline.study.sources import check_source
 from leakline.study.spec import Mistaken
 from leakline.study.strongest import Choice
-from leakline.study.timing import Timed, timed_pass
+from leakline.study.timing import Samples, Timed, timed_pass
 from leakline.weights import constants
 
 EMPTY, SKEWED = 0.05, 0.1
@@ -39,16 +39,23 @@ class Bill:
     """What a study would cost: an estimate from one timed pass over a few batches.
 
     ``worlds`` are the minutes, of all ``minutes``, for federations that attacks train to compare with, ``searches``
-    those for searches that end when they usually do, ``most`` if none ends early. What attacks compute besides
-    (forests, audits' games) is not in it.
+    those for searches that end when they usually do, ``most`` if none ends early, ``besides`` those for what else
+    attacks do of which they give samples (forests, audits). The boosted trees of membership-inference are not in it:
+    seconds for each seat and cell, beside the shadows that it trains.
     """
 
     minutes: float = 0.0
     worlds: float = 0.0
     searches: float = 0.0
     most: float = 0.0
+    besides: float = 0.0
     memory_mb: float = 0.0
     disk_mb: float = 0.0
+
+    @property
+    def attacks(self) -> float:
+        """The minutes for attacks, whatever they do."""
+        return self.worlds + self.searches + self.besides
 
 
 @dataclass
@@ -72,7 +79,7 @@ class Checked:
         return {
             "name": self.name, "cells": self.cells, "notes": self.notes, "problems": self.problems,
             "warnings": self.warnings, "partition": self.partition, "cards": [c.as_dict() for c in self.cards],
-            "minutes": self.bill.minutes, "minutes_for_attacks": self.bill.worlds + self.bill.searches,
+            "minutes": self.bill.minutes, "minutes_for_attacks": self.bill.attacks,
             "memory_mb": self.bill.memory_mb, "disk_mb": self.bill.disk_mb, "wire": self.wire,
             "shared": self.shared.as_dict(),
         }  # fmt: skip
@@ -117,6 +124,7 @@ class Checked:
             f"{self.name}: {priced}, about {bill.minutes:.1f} minutes on {many} core{'s' * (many > 1)}"
             + (f" ({bill.worlds:.1f} of them for the worlds that attacks compare)" if bill.worlds else "")
             + (f" ({bill.searches:.1f} of them for searches, which take at most {bill.most:.1f})" if bill.most else "")
+            + (f" ({bill.besides:.1f} of them for what attacks learn or play)" if bill.besides else "")
             + f", {bill.memory_mb:.0f} MB of memory, {bill.disk_mb:.0f} MB on disk."
         )
 
@@ -151,6 +159,7 @@ def _checked(study: Study) -> Checked:
     statistics: dict[str, list[str]] = {}
     chosen: dict[str, list[str]] = {}
     asked: dict[tuple[Any, ...], float] = {}
+    samples = Samples()
 
     def note(cell: Cell, errors: Iterable[Exception]) -> None:
         for text in dict.fromkeys(str(error) for error in errors):
@@ -205,7 +214,9 @@ def _checked(study: Study) -> Checked:
         for attack in attacks.values():
             trains = {(networks, federation.seed, name): rounds for name, rounds in attack.trains(federation).items()}
             checked.shared.ask(trains)
-            for work, rounds in trains.items():
+            sampled = samples.of(attack, federation)
+            checked.bill.besides += sampled.seconds / 60 if sampled else 0.0
+            for work, rounds in trains.items() if sampled is None or sampled.besides else ():
                 asked[work] = max(asked.get(work, 0.0), rounds * took.round / 60)
             most = attack.passes(federation) * took.example / cores() / 60
             checked.bill.most += most
@@ -216,7 +227,7 @@ def _checked(study: Study) -> Checked:
     checked.notes += said_once(chosen, len(seen), "settings")
     checked.warnings += [f"{text} ({_few(list(dict.fromkeys(names)))})" for text, names in statistics.items()]
     checked.bill.worlds = sum(asked.values())
-    checked.bill.minutes += checked.bill.worlds + checked.bill.searches
+    checked.bill.minutes += checked.bill.attacks
     return checked
 
 

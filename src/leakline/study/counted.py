@@ -10,20 +10,10 @@ from leakline.federation import Federation
 from leakline.runtimes.machine import cores
 from leakline.study.pace import WHOLE, Kind, Pace, What
 from leakline.study.store import Store
-from leakline.study.timing import sampled, timed_pass, trial_round
+from leakline.study.timing import Samples, place_of, timed_pass, trial_round
 
 TRIALS, WORTH = 6, 20
 """How many places are tried beforehand at most, and how many rounds must be done in one to be worth it."""
-
-
-def place_of(federation: Federation) -> str:
-    """Where rounds take the same time: the same network, data, recipe and defences."""
-    task = federation.task
-    held = [len(client.train) for client in task.clients]
-    return repr((
-        federation.model, task.shape, task.classes, held, federation.local_plan, federation.batches,
-        federation.defences, federation.cohort,
-    ))  # fmt: skip
 
 
 class Ledger:
@@ -78,6 +68,7 @@ class Ledger:
 
     def try_attacks(self) -> None:
         """Time a piece of what attacks do where nothing else tells how long that takes."""
+        samples = Samples(self.workers)
         left: dict[Kind, float] = {}
         for (_, kind), units in self.pace.left.items():
             left[kind] = max(left.get(kind, 0.0), units)  # of one cell
@@ -86,8 +77,9 @@ class Ledger:
             if not kinds:
                 continue
             self.pace.start(f"looking how long {name} takes")
-            if (took := sampled(attack, self._places[where], self.workers)) is not None:
-                self.pace.prices.tried[kinds[0]] = took / left[kinds[0]]
+            if (took := samples.of(attack, self._places[where])) is not None:
+                kind = kinds[-1] if took.besides else kinds[0]
+                self.pace.prices.tried[kind] = took.seconds / left[kind]
 
 
 @dataclass

@@ -17,11 +17,12 @@ from leakline.runtimes.forks import Tells
 from leakline.runtimes.local import DEADLINE
 from leakline.study.cells import Study
 from leakline.study.claims import Busy
-from leakline.study.counted import Counted, place_of
+from leakline.study.counted import Counted
 from leakline.study.lab import Lab, meet
 from leakline.study.pace import Pace, Standing
 from leakline.study.sources import sourced
 from leakline.study.store import Store
+from leakline.study.timing import place_of
 from leakline.study.train import Opens, silent, train_run
 
 How = Literal["trained", "there", "busy", "failed"]

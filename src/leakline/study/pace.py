@@ -34,7 +34,8 @@ from typing import Any, Literal
 
 What = Literal["train", "worlds", "search", "meet"]
 WHOLE: tuple[What, ...] = ("worlds", "meet")
-"""What a sample of an attack's work is a piece of: it is counted to the first of these that was planned."""
+"""What a sample of an attack's work is a piece of: it is counted to the first of these that was planned; one of what it
+computes besides, to its meeting."""
 Range = tuple[float, float, float]
 """The least, what is expected, and the most."""
 
@@ -159,7 +160,8 @@ class Prices:
 
     def sampled(self, kind: Kind) -> bool:
         """Whether a sample of an attack's work here has it in it."""
-        return kind.what in WHOLE and any(Kind(what, kind.where, kind.attack) in self.tried for what in WHOLE)
+        holders = WHOLE[: WHOLE.index(kind.what) + 1] if kind.what in WHOLE else ()
+        return any(Kind(what, kind.where, kind.attack) in self.tried for what in holders)
 
     def _meeting(self, kind: Kind) -> Range:
         """As it took here, else by its sample, else as elsewhere, without the first of all where there are more."""

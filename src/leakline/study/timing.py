@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
 import torch
 
-from leakline.attacks.base import Attack
+from leakline.attacks.base import Attack, Sample
 from leakline.bench.training import Job, train
 from leakline.errors import LeaklineError
 from leakline.federation import Federation, federate
@@ -23,8 +24,8 @@ QUICK = 20.0
 GLANCE = 0.3
 """About so many seconds of steps are timed at once, three times, where a step is shorter: one look at two steps was off
 by half on a machine that did nothing else."""
-MOMENT, PIECE = 1.0, 0.1
-"""The same for a sample of an attack's work; and the largest share of it that a sample may be."""
+MOMENT = 1.0
+"""A sample of an attack's work that takes fewer seconds is done twice."""
 
 
 @dataclass(frozen=True)
@@ -91,19 +92,54 @@ def trial_round(federation: Federation, workers: int = 0) -> float | None:
     return took
 
 
-def sampled(attack: Attack, federation: Federation, workers: int = 0) -> float | None:
-    """Seconds of an attack on a federation, from a piece of it; None where that cannot be done, or is too large."""
-    took = 0.0
-    try:
-        sample = attack.sample(federation)
-        if sample is None or sample.share > PIECE:
+def place_of(federation: Federation) -> str:
+    """Where rounds take the same time: the same network, data, recipe and defences."""
+    task = federation.task
+    held = [len(client.train) for client in task.clients]
+    return repr((
+        federation.model, task.shape, task.classes, held, federation.local_plan, federation.batches,
+        federation.defences, federation.cohort,
+    ))  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """Seconds of an attack on a federation: of all that it does, or of what it computes besides (`Sample.besides`)."""
+
+    seconds: float
+    besides: bool
+
+
+class Samples:
+    """Times samples of attacks' work, once for all federations where they take the same."""
+
+    def __init__(self, workers: int = 0) -> None:
+        self.workers = workers
+        self._known: dict[tuple[object, ...], Sampled | None] = {}
+
+    def of(self, attack: Attack, federation: Federation) -> Sampled | None:
+        """From a piece of each kind; None where there is none, or it cannot be done."""
+        try:
+            pieces = attack.samples(federation)
+            besides = bool(pieces) and all(piece.besides for piece in pieces)
+            # what is learnt from rows depends on how long they are; what is played or trained on all the rest too
+            sizes = (len(federation.task.clients), federation.rounds, federation.wire)
+            key = (repr(attack), federation.model, *(sizes if besides else (place_of(federation),)))
+            if key not in self._known:
+                self._known[key] = self._timed(pieces, besides) if pieces else None
+            return self._known[key]
+        except Exception:  # somebody else's attack, too: whatever is wrong will be said when it is run
             return None
+
+    def _timed(self, pieces: Sequence[Sample], besides: bool) -> Sampled:
+        return Sampled(sum(self._seconds(piece) / piece.share for piece in pieces), besides)
+
+    def _seconds(self, piece: Sample) -> float:
+        took = 0.0
         for _ in range(2):
             start = time.perf_counter()
-            sample.do(workers)
+            piece.do(self.workers)
             took = time.perf_counter() - start
             if took >= MOMENT:
                 break
-    except Exception:  # somebody else's attack, too: whatever is wrong will be said when it is run
-        return None
-    return took / sample.share
+        return took

@@ -87,7 +87,7 @@ class Audit(Attack):
                 f"(and {2 * trials_needed(4, 0.0, 1 - per_game)} or more for epsilon = 4)"
             )
 
-    def sample(self, federation: Federation) -> Sample:
+    def samples(self, federation: Federation) -> list[Sample]:
         """One of `PIECES` of each game, and of a wide look at each promise; a stack that is not random plays none."""
         asked = list(situations(federation, small(federation), self.seat_of))
         alpha = self._alpha([question for question, _, _ in asked])
@@ -103,7 +103,7 @@ class Audit(Attack):
                 for trial in range(count):
                     channel.see(pair.one, trial)
 
-        return Sample(do, 1 / PIECES)
+        return [Sample(do, 1 / PIECES)]
 
     def challenges(self, lab: Lab) -> Iterator[Challenge]:
         """All games about the lab's federation. Nothing is trained."""

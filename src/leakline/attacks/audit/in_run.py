@@ -31,8 +31,8 @@ from leakline.weights import Weights
 
 FEWEST_CANARIES = 40
 """With fewer, not even guesses that are all right certify anything to speak of."""
-
-
+FEWEST_SAMPLED = 10
+"""With fewer rounds one of them is too large a part of the audit to be played beforehand for its time."""
 MU_SHARE = 0.9
 """Share of alpha that goes to the bound on mu where there is one; that on epsilon is much weaker with any share."""
 
@@ -88,8 +88,13 @@ class InRunAudit(Attack):
         more = self._count(federation) / (2 * own) if aim(federation, self.kind).records and own else 0.0
         return {f"in-run/{federation.strategy}/{federation.defences}": federation.rounds * (1 + more)}
 
-    def sample(self, federation: Federation) -> Sample:
-        """One round with half of the canaries in, and what it shows of them all: canaries outweigh the clients."""
+    def samples(self, federation: Federation) -> list[Sample]:
+        """One round with half of the canaries in, and what it shows of them all: canaries outweigh the clients.
+
+        None where a round is more than a tenth of all.
+        """
+        if federation.rounds < FEWEST_SAMPLED:
+            return []
         wanted = aim(federation, self.kind)
         inserted = self._inserted(federation, wanted, np.arange(self._count(federation)) % 2 == 0, 1.0)
         world, seen = inserted.federation, _watched(inserted, wanted)
@@ -99,7 +104,7 @@ class InRunAudit(Attack):
                 first = next(federate(world, transport, keep=lambda index, client: client in seen))
             self.guess(view_of(first), Sought(inserted, wanted, 0, federation.bench()))
 
-        return Sample(do, 1 / federation.rounds)
+        return [Sample(do, 1 / federation.rounds)]
 
     def check(self, federation: Federation) -> None:
         """Refuse a federation that has no room for the canaries, or whose promise they would void."""
