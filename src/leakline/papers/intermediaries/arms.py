@@ -19,9 +19,10 @@ OWN = ("rsna-ich", "prostate")
 """Scenarios whose names begin so are on the paper's own data."""
 INSIDE = ("patient-level", "record-level")
 """Scenarios whose names begin so have DP-SGD inside each client: their promises are to its patients or records."""
-SMALL = "small-network"
-"""Scenarios whose names begin so have Table 1's arms with the network of those inside: a control between the two."""
-ASIDE = (FIGURE, EQUAL_STEPS, BEST, SMALL, *INSIDE, *OWN)
+NETWORKS = ("small-network", "large-network")
+"""Scenarios whose names begin so have Table 1's arms with the network or the rate of those inside: controls between the
+two."""
+ASIDE = (FIGURE, EQUAL_STEPS, BEST, *NETWORKS, *INSIDE, *OWN)
 """Scenarios whose names begin so are no part of Table 1: figures, controls, and the paper's data at another size."""
 RULES = ("paper", "code")
 """Ways to choose v that read un-noised updates."""

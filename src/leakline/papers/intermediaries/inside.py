@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from leakline.papers.intermediaries.arms import INSIDE, SMALL, arms, percent
+from leakline.papers.intermediaries.arms import INSIDE, NETWORKS, arms, percent
 from leakline.papers.intermediaries.tables import NO_PROMISE, SEEDS, measures_of, task_of
 from leakline.report.papers import Tables
 from leakline.results import Cell, Results
@@ -17,7 +17,7 @@ def inside(results: Results) -> Table:
     """What a promise to one patient (or record) costs, beside promises to a whole client; both units named."""
     task = task_of(results)
     rows: list[tuple[Any, ...]] = []
-    for arm in sorted([*arms(results), *arms(results, SMALL)], key=lambda a: (a.strategy, a.mu or 0.0, a.split)):
+    for arm in sorted([*arms(results), *arms(results, NETWORKS)], key=lambda a: (a.strategy, a.mu or 0.0, a.split)):
         first, second = measures_of([arm], task)
         epsilon = "" if arm.client_epsilon is None else f"{arm.client_epsilon:,.1f}" + "*" * arm.from_data
         unit = "nobody" if arm.z is None else "client"
@@ -36,7 +36,8 @@ def inside(results: Results) -> Table:
     note = (
         f"{SEEDS}, percent, after the last round; a promise to a client holds for each of its patients too, one to a "
         "patient or record says nothing of a client; scenarios of the latter have a network, a recipe and rounds of "
-        f"their own, {SMALL} that network and promises to a client; * {NO_PROMISE}"
+        "their own, small-network that network and promises to a client (-slow: at Table 1's rate; large-network-fast: "
+        f"Table 1's network at the rate of the small one); * {NO_PROMISE}"
     )
     return Table("A promise to patients inside each client, beside one to the client", columns, tuple(rows), note)
 
