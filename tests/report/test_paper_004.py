@@ -257,6 +257,8 @@ client_test = 0.0
 dp = [{ use = "intermediaries", noise_multiplier = 1.0, clip = 1.0, parts = 1 }]
 [scenarios.small-network.defences]
 dp = [{ use = "intermediaries", noise_multiplier = 2.0, clip = 1.0, parts = 1 }]
+[scenarios.large-network-fast.defences]
+dp = [{ use = "intermediaries", noise_multiplier = 4.0, clip = 1.0, parts = 1 }]
 [scenarios.patient-level.defences]
 patient-none = [{ use = "dp-sgd", unit = "patient", noise_multiplier = 0, clip = 0.1, rate = 1.0 }]
 patient-8 = [{ use = "dp-sgd", unit = "patient", epsilon = 8, delta = 0.001, clip = 0.1, rate = 1.0 }]
@@ -274,6 +276,7 @@ def test_promises_to_patients_stand_beside_those_to_clients_and_name_their_unit(
     assert gdp_delta(1.0, float(plain[4])) == pytest.approx(DELTA, abs=0.02)
     control = rows["z = 2, C = 1, no split"]
     assert (control[0], control[3], control[5]) == ("small-network", "client", DELTA)
+    assert rows["z = 4, C = 1, no split"][0] == "large-network-fast"
     assert rows["patient-8"][3:6] == ("patient", "8.0", 0.001)
     assert rows["record-3"][3:6] == ("record", "3.0", 0.001)
     assert rows["patient-none"][3:6] == ("nobody", "", None)

@@ -36,8 +36,8 @@ def inside(results: Results) -> Table:
     note = (
         f"{SEEDS}, percent, after the last round; a promise to a client holds for each of its patients too, one to a "
         "patient or record says nothing of a client; scenarios of the latter have a network, a recipe and rounds of "
-        "their own, small-network that network and promises to a client (-slow: at Table 1's rate; large-network-fast: "
-        f"Table 1's network at the rate of the small one); * {NO_PROMISE}"
+        "their own, small-network that network and promises to a client (-slow: at Table 1's rate; -deep: that and "
+        f"as many levels; large-network-fast: Table 1's network at the rate of the small one); * {NO_PROMISE}"
     )
     return Table("A promise to patients inside each client, beside one to the client", columns, tuple(rows), note)
 
