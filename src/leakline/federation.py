@@ -184,6 +184,12 @@ class Federation(Settings):
         task, loss, name = self.task, self.objective.loss, self.judging.loss
         return Lesson(model, task.shape, len(task.classes), task.kind, self.warm_start, data, loss, name)
 
+    @property
+    def warm_work(self) -> int:
+        """How many examples' training steps a warm start takes; 0 where the strategy asks for none."""
+        validation = self.task.validation
+        return self.warm_start.epochs * len(validation) if self.strategy.warm_start and validation is not None else 0
+
     def warmed(self) -> Weights:
         """The initial model after the training on the server's validation data that its strategy asks for."""
         data = self.task.validation

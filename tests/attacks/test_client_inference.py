@@ -16,7 +16,7 @@ from leakline.attacks import MENU, ClientInference
 from leakline.attacks.client_inference import PresenceScores, TrueWorld, difference
 from leakline.attacks.presence import Scores
 from leakline.attacks.worlds import bare, pairs, replayable, without
-from leakline.bench.training import Plan
+from leakline.bench.training import Bench, Plan
 from leakline.data.base import Client, Data, Task
 from leakline.defences import GlobalDP, MetricPrivacy
 from leakline.errors import StudyError
@@ -320,6 +320,37 @@ def test_the_bill_counts_the_rounds_that_the_worlds_really_train(tmp_path: Path,
     (billed,) = attack.trains(world).values()
     # The first history with the target in it is the lab's own where whole histories are trained.
     assert trained <= billed <= 1.5 * trained + rounds
+
+
+def test_the_bill_has_a_warm_start_for_every_pair_that_starts_by_itself() -> None:
+    world = federation(strategy=replace(fedavg(), warm_start=True), warm_start=Plan(epochs=4, batch=10))
+    assert federation().warm_work == 0
+    assert world.warm_work == 4 * 30
+    each, shared = (ClientInference(worlds=5, initial=initial).trains(world) for initial in ("each", "published"))
+    assert each.keys() == shared.keys()
+    extra = sum(each.values()) - sum(shared.values())
+    assert extra == pytest.approx(5 * 4 * 30 / (3 * 120))  # in rounds: three epochs of three clients with 40 examples
+
+
+def test_the_sample_looks_at_as_many_examples_as_a_world_of_the_attack(tmp_path: Path, monkeypatch) -> None:
+    looked, outputs = [], Bench.outputs
+
+    def look(self: Bench, weights: Weights, data: Data, *more: object) -> torch.Tensor:
+        looked.append(len(data))
+        return outputs(self, weights, data, *more)
+
+    monkeypatch.setattr(Bench, "outputs", look)
+    attack, world = ClientInference(worlds=3, shadow=0.25, scores=("loss", "own", "fresh", "paper")), federation()
+    (sample,) = attack.samples(world)
+    sample.do(1)
+    expected = sum(looked) / sample.share
+    lab = lab_of(world, tmp_path)
+    looked.clear()
+    for challenge in list(attack.challenges(lab)):
+        attack.guess(challenge.view, challenge.hints)
+    judged = 3 * 30  # each pair's federation, when it was trained
+    # Without the target there is one test part fewer, and nobody asks for the loss on the server's.
+    assert sum(looked) - judged == expected - 3 * (12 + 30)
 
 
 def test_the_same_seed_gives_the_same_scores(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 import numpy as np
 import torch
 
-from leakline.attacks.base import Attack, Challenge, Lab
+from leakline.attacks.base import Attack, Challenge, Lab, Sample
 from leakline.attacks.presence import Calibration, Scores
 from leakline.attacks.verdicts import over_worlds, yes_or_no
 from leakline.attacks.worlds import Absent, Initial, World, bare, pairs, replayable, without
@@ -126,13 +126,32 @@ class ClientInference(Attack):
     # the examiner's half
 
     def trains(self, federation: Federation) -> dict[str, float]:
-        """Rounds for the paired worlds: one per seed where first updates decide everything, else two histories."""
+        """Rounds for the paired worlds: one per seed where first updates decide everything, else two histories.
+
+        Where each pair has an initial model of its own, so has it a warm start of its own.
+        """
         inside = replace(federation, rounds=self.rounds)
+        examples = federation.local_plan.epochs * sum(len(c.train) for c in federation.task.clients)
+        starts = self.worlds * federation.warm_work / examples if self.initial == "each" else 0.0
         if replayable(inside):
             strategy = bare(inside).strategy
             with_stand_in = 1 + (federation.task.validation is not None) / len(federation.task.clients)
-            return {f"worlds/{strategy}": self.worlds * with_stand_in}
-        return {f"worlds/{federation.strategy}/{federation.defences}": 2.0 * self.worlds * self.rounds}
+            return {f"worlds/{strategy}": self.worlds * with_stand_in + starts}
+        return {f"worlds/{federation.strategy}/{federation.defences}": 2.0 * self.worlds * self.rounds + starts}
+
+    def samples(self, federation: Federation) -> list[Sample]:
+        """The looks at one world's model; those of `calibrated`, at all models, are not in it."""
+        target, attacker = self._parties(federation)
+        task, bench = federation.task, federation.bench()
+        shadows, fresh, _ = self._shadow_data(target, task.test, federation.seed)
+        sets = [attacker.test, fresh, *shadows.values(), *(c.test for c in task.clients), task.test]
+        looked_at = [data for data in sets if data is not None]
+
+        def do(workers: int) -> None:
+            for data in looked_at:
+                bench.outputs(bench.initial, data)
+
+        return [Sample(do, 1 / (2 * self.worlds), besides=True)]
 
     def wants(self, federation: Federation) -> Keep:
         """With several rounds, what each sent: the first history with the target in it may be the cell's own."""

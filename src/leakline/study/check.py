@@ -209,8 +209,10 @@ def _checked(study: Study) -> Checked:
             note(cell, [error])
             continue
         took = timed[networks]
-        checked.bill.minutes += took.round * federation.rounds / 60
+        starts = len(checked.shared.starts)
         checked.shared.see(federation)
+        warm = federation.warm_work * took.example if len(checked.shared.starts) > starts else 0.0  # on one core
+        checked.bill.minutes += (took.round * federation.rounds + warm) / 60
         for attack in attacks.values():
             trains = {(networks, federation.seed, name): rounds for name, rounds in attack.trains(federation).items()}
             checked.shared.ask(trains)

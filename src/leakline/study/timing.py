@@ -122,8 +122,9 @@ class Samples:
         try:
             pieces = attack.samples(federation)
             besides = bool(pieces) and all(piece.besides for piece in pieces)
-            # what is learnt from rows depends on how long they are; what is played or trained on all the rest too
-            sizes = (len(federation.task.clients), federation.rounds, federation.wire)
+            # what is learnt or looked at depends on sizes alone; what is played or trained, on all the rest too
+            held = [(len(c.train), 0 if c.test is None else len(c.test)) for c in federation.task.clients]
+            sizes = (*held, federation.rounds, federation.wire)
             key = (repr(attack), federation.model, *(sizes if besides else (place_of(federation),)))
             if key not in self._known:
                 self._known[key] = self._timed(pieces, besides) if pieces else None
