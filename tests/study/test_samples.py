@@ -61,10 +61,10 @@ def counts(monkeypatch) -> Counter:
     return counted
 
 
-SMALL = {"folds": 4, "trees": 60, "learners": ("forest", "logistic", "discriminant")}
+SMALL = {"folds": 2, "trees": 60, "learners": ("forest", "logistic", "discriminant")}
 ATTACKS = {
     **{
-        server: AttributeInference("tall", server=server, repeats=2, epochs=(1, 2), **SMALL)
+        server: AttributeInference("tall", server=server, repeats=1, epochs=(1, 2), **SMALL)
         for server in ("active", "passive", "paper")
     },
     "watching": AttributeInference("tall", server="watching", repeats=2, **SMALL),
