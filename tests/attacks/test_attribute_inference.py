@@ -337,8 +337,8 @@ def test_the_discriminant_in_the_span_of_the_rows_is_fishers_where_users_are_man
     from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
     rng = np.random.default_rng(0)
-    x, asked = rng.normal(size=(4000, 4)), rng.normal(size=(5, 4))
-    y = x[:, 0] + rng.normal(size=4000) > 0
+    x, asked = rng.normal(size=(2000, 4)), rng.normal(size=(5, 4))
+    y = x[:, 0] + rng.normal(size=2000) > 0
     oracle = LinearDiscriminantAnalysis(solver="lsqr", priors=[0.5, 0.5]).fit(x, y)  # nothing left to shrink
     np.testing.assert_allclose(discriminant(x, y, asked, 0, 0), oracle.predict_proba(asked)[:, 1], atol=0.02)
     np.testing.assert_array_equal(discriminant(np.ones((4, 3)), np.arange(4) % 2 == 0, asked[:, :3], 0, 0), 0.5)
