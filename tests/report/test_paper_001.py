@@ -332,7 +332,7 @@ def test_mitigations_stand_against_none(results: Results):
 
 def test_the_papers_claims_are_held_against_the_intervals(results: Results):
     rows = {row[0]: row[1:] for row in headline(results).rows}
-    assert rows["SSIM of the prior and client 9's image"] == ("0.37", "0.400 (n = 1, another image)", "")
+    assert rows["SSIM of the prior and client 9's image"] == ("0.37", "0.400 (n = 1, another image)", "", 1)
     leaks = rows["client 9 leaks (RDLV above 0)"]
     assert leaks[1].startswith("up to sigma0 = 5; without noise +0.300 (one image: no interval), null -0.100")
     assert leaks[2] == "yes (one image)"
@@ -341,7 +341,7 @@ def test_the_papers_claims_are_held_against_the_intervals(results: Results):
     assert others[1].startswith("3 of 3 pairs (client, sigma0) below, 1 of 8 clients attacked; highest: client-1 at")
     assert others[2] == "yes"
     assert rows["an attack that ignores BatchNorm's statistics fails"][2] == "open"
-    assert rows["an attacker without the weights that were sent fails"] == ("it fails (Fig. 3)", "not run", "")
+    assert rows["an attacker without the weights that were sent fails"] == ("it fails (Fig. 3)", "not run", "", None)
     assert rows["more images in a step leak less"][2] == "yes"
     assert rows["more local steps leak less"][1].startswith(
         f"RDLV at 4 steps minus at 1, same images: {-1.15 / 3:+.3f} ["
@@ -349,6 +349,25 @@ def test_the_papers_claims_are_held_against_the_intervals(results: Results):
     assert rows["more local steps leak less"][2] == "open"  # three images: -0.383 -+ 4.30 x 0.183 reaches 0
     assert rows["later rounds leak more"][1].startswith("RDLV in round 3 minus 1, same images: +0.250 (one image")
     assert "0.5 (no-statistics)" in rows["DP-SGD stops the leak (RDLV below 0)"][1]
+
+
+def test_a_claim_has_the_seeds_of_its_own_figures_and_the_fewest_of_them(tmp_path: Path):
+    maker = Maker(tmp_path / "seeds")
+    for seed in (0, 1, 2):
+        maker.add("steps-1", "none", got={"grad+bn": [Got("client-1", 0.9, 0.5, 0.8)]}, seed=seed)
+        maker.add("steps-4", "none", got={"grad+bn": [Got("client-1", 0.8, 0.5, 0.6 + 0.01 * seed)]}, seed=seed)
+        maker.add("smooth", "none", got={"geiping": [Got("client-1", 0.8, 0.5, 0.6)]}, seed=seed, model="x:SmallCNN")
+    maker.add("one-image", "none", got={"geiping": [Got("client-1", 0.8, 0.5, 0.6)]})
+    noisy = [{"use": FILTER, "sigma0": 5.0}]
+    for seed in (0, 1):
+        maker.add("nine-clients", "sigma0-0", got={"grad+bn": [Got("client-9", 0.9, 0.5, 0.8)]}, seed=seed)
+        maker.add("nine-clients", "sigma0-5", noisy, {"grad+bn": [Got("client-9", 0.9, 0.5, 0.8)]}, seed=seed)
+    seeds = {row[0]: row[-1] for row in headline(maker.done()).rows}
+    assert seeds["more local steps leak less"] == 3
+    assert seeds["client 9 leaks (RDLV above 0)"] == 2
+    # Three seeds of the smooth network and one of the ResNet in one row: the row carries one.
+    assert seeds["an attack that ignores BatchNorm's statistics fails"] == 1
+    assert seeds["later rounds leak more"] is None
 
 
 @pytest.mark.parametrize(

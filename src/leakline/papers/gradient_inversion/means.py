@@ -30,6 +30,7 @@ class Measured:
     high: float | None
     images: int
     chance: float | None = None
+    seeds: int = 1
 
     @property
     def interval(self) -> str:
@@ -59,7 +60,7 @@ def measured(found: Sequence[Turn], measure: str) -> Measured | None:
     chances = [(turn.readings[measure].chance, turn.count) for turn in kept]
     known = [(chance, size) for chance, size in chances if chance is not None and math.isfinite(chance)]
     chance = sum(c * n for c, n in known) / sum(n for _, n in known) if known else None
-    return Measured(float(np.average(values, weights=sizes)), low, high, int(sizes.sum()), chance)
+    return Measured(float(np.average(values, weights=sizes)), low, high, int(sizes.sum()), chance, _seeds(kept))
 
 
 @dataclass(frozen=True)
@@ -82,9 +83,11 @@ def paired(
     others = {same(turn): turn.value(measure) for turn in theirs}
     gaps: dict[str, list[float]] = {}
     sizes: dict[str, int] = {}
+    both = []
     for turn in ours:
         mine, other = turn.value(measure), others.get(same(turn))
         if mine is not None and other is not None:
+            both.append(turn)
             gaps.setdefault(turn.cluster, []).append(mine - other)
             sizes[turn.cluster] = max(sizes.get(turn.cluster, 1), turn.count)
     if not gaps:
@@ -93,7 +96,8 @@ def paired(
     low, high = _student(values, weights) if len(gaps) > 1 else (None, None)
     better, trials = int((values > 0).sum()), int((values != 0).sum())
     p = sum(math.comb(trials, k) for k in range(better, trials + 1)) / 2**trials
-    return Paired(Measured(float(np.average(values, weights=weights)), low, high, int(weights.sum())), better, p)
+    mean = float(np.average(values, weights=weights))
+    return Paired(Measured(mean, low, high, int(weights.sum()), seeds=_seeds(both)), better, p)
 
 
 def p_values(found: Sequence[Turn], measure: str) -> str:
@@ -122,6 +126,10 @@ def majority(found: Sequence[Case]) -> float | None:
         if row.get("name") == "server: test" and isinstance(counts, list) and sum(counts):
             return float(max(counts) / sum(counts))
     return None
+
+
+def _seeds(found: Sequence[Turn]) -> int:
+    return len({turn.case.cell.labels.get("seed") for turn in found})
 
 
 def _student(values: np.ndarray, sizes: np.ndarray) -> tuple[float, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from leakline.papers.gradient_inversion.claims import NOT_RUN, headline
+from leakline.papers.gradient_inversion.claims import NOT_RUN, claims
 from leakline.report import verdicts as verdict
 from leakline.report.verdicts import Row, Verdicts
 from leakline.results import Results
@@ -13,15 +13,14 @@ WORDS = {"yes": verdict.REPRODUCED, "no": verdict.NOT_REPRODUCED, "open": verdic
 
 
 def verdicts(stores: Mapping[str, Results]) -> Verdicts:
-    """The conclusions by the rule of `claims.headline`, with n and interval in their own column."""
-    results = stores["gradient-inversion"]
-    seeds = len({cell.labels.get("seed") for cell in results.finished.cells}) or None
+    """The conclusions by the rule of `claims.claims`, with n and interval in their own column."""
     rows = []
-    for claim, paper, ours, agrees in headline(results).rows:
-        if ours == NOT_RUN:
-            rows.append(Row(str(claim), str(paper)))
+    for claim in claims(stores["gradient-inversion"]):
+        if claim.ours == NOT_RUN:
+            rows.append(Row(claim.what, claim.paper))
             continue
-        word, _, note = str(agrees).partition(" ")
+        word, _, note = claim.agrees.partition(" ")
         judged = WORDS.get(word, verdict.UNDECIDED)
-        rows.append(Row(str(claim), str(paper), str(ours), "with each figure", None, seeds, judged, note.strip("()")))
+        note = note.strip("()")
+        rows.append(Row(claim.what, claim.paper, claim.ours, "with each figure", None, claim.seeds, judged, note))
     return {"What the paper concludes": rows}
