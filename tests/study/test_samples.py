@@ -16,6 +16,7 @@ from leakline.attacks.users import LEARNERS, ridge
 from leakline.bench.training import Plan
 from leakline.data.base import Client
 from leakline.defences import GlobalDP
+from leakline.models.own import Imported
 from leakline.privacy import Seat
 from leakline.study.check import check_study
 from leakline.study.lab import Lab, examine
@@ -126,6 +127,9 @@ def test_what_is_learnt_is_timed_once_for_all_defences_and_what_is_played_for_ea
         for federation in (plain, noisy, plain):
             assert samples.of(attack, federation).besides == attack.besides
     assert Counter(Toy.done) == {"learns": 2, "plays": 4}  # a quick piece is done twice: the first warms up
+    own = replace(plain, model=Imported("tiny:perceptron"))  # its settings are a dict, which does not hash
+    for attack in (Toy("learns"), Toy("plays", besides=False)):
+        assert samples.of(attack, own) is not None
     assert samples.of(Toy("breaks", breaks=True), plain) is None
     assert samples.of(replace(ATTACKS["passive"], trait="nobody's"), plain).seconds > 0
 

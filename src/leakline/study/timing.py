@@ -115,22 +115,25 @@ class Samples:
 
     def __init__(self, workers: int = 0) -> None:
         self.workers = workers
-        self._known: dict[tuple[object, ...], Sampled | None] = {}
+        self._known: dict[str, Sampled | None] = {}
 
     def of(self, attack: Attack, federation: Federation) -> Sampled | None:
         """From a piece of each kind; None where there is none, or it cannot be done."""
         try:
             pieces = attack.samples(federation)
-            besides = bool(pieces) and all(piece.besides for piece in pieces)
-            # what is learnt or looked at depends on sizes alone; what is played or trained, on all the rest too
-            held = [(len(c.train), 0 if c.test is None else len(c.test)) for c in federation.task.clients]
-            sizes = (*held, federation.rounds, federation.wire)
-            key = (repr(attack), federation.model, *(sizes if besides else (place_of(federation),)))
-            if key not in self._known:
-                self._known[key] = self._timed(pieces, besides) if pieces else None
-            return self._known[key]
         except Exception:  # somebody else's attack, too: whatever is wrong will be said when it is run
             return None
+        besides = bool(pieces) and all(piece.besides for piece in pieces)
+        # what is learnt or looked at depends on sizes alone; what is played or trained, on all the rest too
+        held = [(len(c.train), 0 if c.test is None else len(c.test)) for c in federation.task.clients]
+        sizes = (held, federation.rounds, federation.wire, federation.model)
+        key = repr((attack, sizes if besides else place_of(federation)))  # in words: a model of one's own need not hash
+        if key not in self._known:
+            try:
+                self._known[key] = self._timed(pieces, besides) if pieces else None
+            except Exception:
+                self._known[key] = None
+        return self._known[key]
 
     def _timed(self, pieces: Sequence[Sample], besides: bool) -> Sampled:
         return Sampled(sum(self._seconds(piece) / piece.share for piece in pieces), besides)
