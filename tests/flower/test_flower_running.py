@@ -74,7 +74,7 @@ def test_on_ray_without_a_network(eye, tmp_path):
 
 
 LEAST = (
-    STUDY.replace("rounds        = 3", "rounds        = 2")
+    STUDY.replace("rounds        = 3", "rounds        = 2").replace("clients = 3", "clients = 2")
     + """
 [strategies]
 fedyogi = { use = "fedyogi", weighting = "even" }
@@ -88,13 +88,19 @@ clip             = 0.5
 parts            = 2
 """
 )
-"""Every message starts a process of seconds, so as few as show it: one cell of two rounds, between which the server's
-state and the nodes' own layers must last, with noise, parts and judges at the nodes. The three scenarios, each of three
-rounds, are slow."""
+"""Every message starts a process of seconds, so as few as show it: one cell of two clients and two rounds, between
+which the server's state and the nodes' own layers must last, with noise, parts and judges at the nodes. The three
+scenarios, each of three clients and three rounds, are slow."""
 
 
-@pytest.mark.parametrize("text", [LEAST, pytest.param(STUDY + SCENARIOS, marks=pytest.mark.slow)], ids=["one", "three"])
-def test_deployed_with_encryption_and_registered_nodes(eye, tmp_path, text):
+@pytest.mark.parametrize(
+    ("text", "nodes"),
+    [
+        pytest.param(LEAST, ["client-1", "client-2"], id="one"),
+        pytest.param(STUDY + SCENARIOS, ["client-1", "client-2", "client-3"], id="three", marks=pytest.mark.slow),
+    ],
+)
+def test_deployed_with_encryption_and_registered_nodes(eye, tmp_path, text, nodes):
     trial, command = started(text, tmp_path)
     bystander = subprocess.Popen(["sleep", "600"])
     try:
@@ -106,14 +112,14 @@ def test_deployed_with_encryption_and_registered_nodes(eye, tmp_path, text):
         still = bystander.poll() is None
         bystander.kill()
         bystander.wait()
-    assert sorted(ended) == ["client-1", "client-2", "client-3", "superlink"]
+    assert sorted(ended) == [*nodes, "superlink"]
     assert still
     assert eye.left_behind() == []
     assert eye.abroad() == []
     same_as_here(text, tmp_path / "out", tmp_path / "here")
     opened = {(Path(home).parent.name, Path(path).parent.name) for _, path, home, who in eye.entries("open")
               if who == "flwr-clientapp"}  # fmt: skip
-    assert opened == {(name, name) for name in ("client-1", "client-2", "client-3")}  # nobody opens another's file
+    assert opened == {(name, name) for name in nodes}  # nobody opens another's file
     assert (trial / "nodes" / "client-1" / "node-key").stat().st_mode & 0o077 == 0
 
 

@@ -82,7 +82,7 @@ def test_over_releases_it_comes_near_what_the_noise_allows() -> None:
     """
     found = []
     for seed in range(20):
-        member, releases = planted(400, 20_000, np.sqrt(2), 0.0, seed)
+        member, releases = planted(400, 8_000, np.sqrt(2), 0.0, seed)
         found.append(auc(memberships(*(products(*each) for each in releases)), member).value)
     assert np.mean(found) == pytest.approx(norm.cdf(1 / np.sqrt(2)), abs=0.03)
 

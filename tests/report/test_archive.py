@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
@@ -123,16 +121,11 @@ def test_a_changed_figure_is_noticed(root: Path, tmp_path: Path) -> None:
     assert {cell.status for cell in read_archive(tmp_path / "b.zip").cells} == {"unreadable"}
 
 
-def test_the_verb(root: Path, tmp_path: Path) -> None:
-    def leakline(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "leakline", *words], capture_output=True, text=True, check=False, cwd=tmp_path
-        )
-
-    made = leakline("archive", str(root), "-o", "tiny.zip")
-    assert made.returncode == 0, made.stderr
-    assert "4 cells" in made.stdout
-    exported = [leakline("export", store, "--table", "utility").stdout for store in ("tiny.zip", str(root))]
+def test_the_verb(root: Path, leakline) -> None:
+    code, said, wrong = leakline("archive", root, "-o", "tiny.zip")
+    assert code == 0, wrong
+    assert "4 cells" in said
+    exported = [leakline("export", store, "--table", "utility")[1] for store in ("tiny.zip", root)]
     assert exported[0] == exported[1] != ""
-    assert leakline("archive", str(root), "-o", "tiny.tar").returncode == 2
-    assert leakline("report", "tiny.zip", "-o", "page.html").returncode == 0
+    assert leakline("archive", root, "-o", "tiny.tar")[0] == 2
+    assert leakline("report", "tiny.zip", "-o", "page.html")[0] == 0
