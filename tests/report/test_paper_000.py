@@ -17,7 +17,7 @@ from leakline.papers.metric_privacy.tables import accuracies
 from leakline.readings import Reading
 from leakline.report.charts.menu import save
 from leakline.report.verdicts import NOT_RUN, nothing
-from leakline.results import Results, read
+from leakline.results import Estimate, Results, read
 from leakline.results.table import FORMS, Table, render
 from leakline.study.run import run_study
 from leakline.study.spec import load, parse
@@ -114,6 +114,20 @@ def test_ours_are_the_stores(trained: Results) -> None:
     assert twelve.seeds == 2
     b2 = {row[:3]: row[3] for row in table("B2", trained).rows}
     assert b2["fedavg", "global-dp", 2].mean == pytest.approx(mean(v[1] for v in values))
+
+
+def test_no_interval_leaves_the_range_of_its_measure(trained: Results) -> None:
+    """Seeds at 0.1 and 0.9: their t-interval is [-4.6, 5.6]."""
+    apart = tuple(
+        replace(c, readings=tuple(replace(r, value=0.1 if c.labels["seed"] == 0 else 0.9) for r in c.readings))
+        for c in trained.finished.cells
+    )
+    found = [
+        ours for name in ("4", "5", "A12", "B2") for row in table(name, replace(trained, cells=apart)).rows
+        for ours in row if isinstance(ours, Estimate)
+    ]  # fmt: skip
+    assert len(found) > 20
+    assert {(e.low, e.high) for e in found} == {(0.0, 1.0)}
 
 
 def test_clients_judgement_counts_by_examples(trained: Results) -> None:

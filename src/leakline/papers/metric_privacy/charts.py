@@ -15,12 +15,13 @@ import numpy as np
 
 from leakline.errors import LeaklineError, StoreError
 from leakline.leakage.guessing import Roc, roc
+from leakline.measures import measure_of
 from leakline.papers.metric_privacy import printed
 from leakline.papers.metric_privacy.tables import accuracies, named, of_scenario
 from leakline.report.charts.chart import Chart, Series
 from leakline.report.papers import Tables
 from leakline.results import Cell, Results
-from leakline.results.estimate import estimate
+from leakline.results.estimate import over_seeds
 from leakline.results.settings import groups_of
 from leakline.results.table import Table
 
@@ -37,7 +38,8 @@ def _by_round(results: Results, scenario: str, title: str) -> Table:
     for labels, cells in of_scenario(results, scenario).by("strategy", "defence").items():
         runs = [accuracies(c) for c in cells.cells]
         for at in range(max(map(len, runs))):
-            rows.append((*labels, at + 1, estimate([run[at] for run in runs if at < len(run)])))
+            share = over_seeds(measure_of("accuracy"), [run[at] for run in runs if at < len(run)])
+            rows.append((*labels, at + 1, share))
     return Table(title, ("strategy", "defence", "round", "accuracy"), tuple(rows), "mean over seeds")
 
 

@@ -13,16 +13,17 @@ from statistics import mean, stdev
 from typing import Any, Literal
 
 from leakline.errors import StoreError
+from leakline.measures import measure_of
 from leakline.papers.metric_privacy import printed
 from leakline.papers.metric_privacy.gaps import gap
 from leakline.readings import Reading, label_of, rule_of
 from leakline.report.papers import Tables
 from leakline.results import Cell, Estimate, Results
-from leakline.results.estimate import estimate
+from leakline.results.estimate import over_seeds
 from leakline.results.settings import groups_of
 from leakline.results.table import Table
 
-OURS = "ours: mean over seeds, with standard deviation and 95 % t-interval where there are several"
+OURS = "ours: mean over seeds, with standard deviation and 95 % t-interval (cut to the range) where there are several"
 WORLDS = "ours: mean over worlds with the target, after round 1, [95 % t-interval]"
 LAST = 5
 Judge = Literal["clients", "server"]
@@ -56,7 +57,7 @@ def _last_rounds(results: Results, scenario: str, title: str, judge: Judge = "cl
 
     def ours(strategy: str, defence: str) -> Any:
         runs = [accuracies(c, judge)[-LAST:] for c in _cells(grid, strategy, defence)]
-        means = estimate([mean(v) for v in runs if v])
+        means = over_seeds(measure_of("accuracy"), [mean(v) for v in runs if v])
         if means is None or means.sd is not None:
             return means
         spread = stdev(runs[0]) if len(runs[0]) > 1 else math.nan
@@ -187,7 +188,8 @@ def _cells(grid: Grid, strategy: str, defence: str) -> tuple[Cell, ...]:
 
 def _final(grid: Grid, measure: str, strategy: str, defence: str) -> Estimate | None:
     """A measure of the last round, over seeds."""
-    return estimate([float(r.value) for c in _cells(grid, strategy, defence) if (r := c.newest(measure)) is not None])
+    newest = (cell.newest(measure) for cell in _cells(grid, strategy, defence))
+    return over_seeds(measure_of(measure), [float(r.value) for r in newest if r is not None])
 
 
 def _figure(grid: Grid, measure: str, strategy: str, defence: str, **about: str) -> Estimate | None:
