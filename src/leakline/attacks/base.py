@@ -223,6 +223,10 @@ class Attack(ABC):
         """How many examples' training steps its searches cost at most."""
         return 0.0
 
+    def passes_by(self, federation: Federation) -> Mapping[int, float]:
+        """Of `passes`, how many are made in steps of so many examples; none: in batches of the clients' own size."""
+        return {}
+
     def usual(self, federation: Federation) -> float:
         """The share of `passes` after which its searches are expected to have found all that they will."""
         return 0.5

@@ -37,25 +37,35 @@ class Timed:
     memory_mb: float
 
 
-def timed_pass(federation: Federation) -> Timed:
-    """From a few steps of the largest client: three, and where they are quick, more of them three times."""
+def timed_step(federation: Federation, examples: int = 0) -> tuple[float, int]:
+    """Seconds of a step of the largest client, of its own batch or so many examples, and how many that were.
+
+    From three steps, and where they are quick, more of them three times.
+    """
     torch.set_num_threads(THREADS)
     tune_allocator()
     bench = federation.bench()
     client = max(federation.task.clients, key=lambda c: len(c.train))
     plan = federation.plan_of(client.name)
-    size = min(plan.batch or len(client.train), len(client.train))
+    size = min(examples or plan.batch or len(client.train), len(client.train))
     job = Job(bench.initial, client.train, Stream(0, 0, client.name, "check"), 0)
 
     def a_step(most: int) -> float:
         start = time.perf_counter()
-        took = train(bench, job, replace(plan, max_steps=most)).steps  # a small client has one step only
+        took = train(bench, job, replace(plan, batch=size, max_steps=most)).steps  # a small client has one step only
         return (time.perf_counter() - start) / max(took, 1)
 
     a_step(1)
     per_step = a_step(2)
     if (more := int(GLANCE / per_step)) > 2:  # a turn begins and ends with copies of the model, so two tell too much
         per_step = median(a_step(more) for _ in range(3))
+    return per_step, size
+
+
+def timed_pass(federation: Federation) -> Timed:
+    """From a few steps of the largest client, and a look at test data."""
+    per_step, size = timed_step(federation)
+    bench, plan = federation.bench(), federation.plan_of(max(federation.task.clients, key=lambda c: len(c.train)).name)
     # Examples, not steps, are what takes time where clients' batches differ in size.
     rows = plan.epochs * sum(len(c.train) for c in federation.task.clients) * federation.expected()
     steps = rows / size / len(federation.task.clients)

@@ -9,12 +9,13 @@ import pytest
 import torch
 
 from leakline.attacks.inversion import VARIANTS, GradientInversion
+from leakline.attacks.inversion.attack import EARLY, EVALUATION, WEIGHED
 from leakline.attacks.inversion.judge import Reconstruction, TrueImages, readings
 from leakline.attacks.inversion.scene import prior_of
 from leakline.bench.training import Plan
 from leakline.data.base import Client, Data, Task
 from leakline.data.phantoms import Phantoms
-from leakline.defences import FedBN, Intermediaries
+from leakline.defences import FedBN, Intermediaries, PercentileGaussian
 from leakline.errors import LeaklineError, StudyError
 from leakline.federation import Federation
 from leakline.leakage.images import rdlv_max
@@ -88,14 +89,33 @@ def test_it_reads_ssim_psnr_and_rdlv_of_each_attacked_client_and_over_all(attack
 def test_the_bill_counts_the_evaluations_that_the_search_makes(attacked, world):
     attack, _, found = attacked
     made = sum(r.about["iterations"] for r in found if r.measure == "ssim" and r.client)
-    # One image each; an evaluation counts as 2.2 steps. A line search may go a few evaluations beyond its limit.
-    assert made <= attack.passes(world) / 2.2 + 10
-    assert attack.passes(world) / 2.2 <= 2 * made
-    assert replace(attack, variant="bn-only").passes(world) == attack.passes(world) / 2.2
+    # One image each. A line search may go a few evaluations beyond its limit.
+    assert made <= attack.passes(world) / EVALUATION + 10
+    assert attack.passes(world) / EVALUATION <= 2 * made
+    assert replace(attack, variant="bn-only").passes(world) == pytest.approx(attack.passes(world) / EVALUATION)
     many = replace(attack, clients=("one", "many"), deals=1)
-    assert many.passes(world) == attack.passes(world) * 13 / 2
+    assert many.passes(world) == pytest.approx(attack.passes(world) * 13 / 2)
     trials = 12 * 30 + 4 * 90  # twelve ways to have labels, and the best four again
-    assert replace(many, deals=12).passes(world) == pytest.approx(many.passes(world) + 2.2 * 12 * trials)
+    tried = replace(many, deals=12)
+    assert tried.passes(world) == pytest.approx(many.passes(world) + EVALUATION * 12 * trials)
+    by = tried.passes_by(world)
+    batch = world.plan_of("many").batch
+    assert list(by) == [1, min(12, batch or 12)]  # one image alone, and those of "many" in its own batches
+    assert sum(by.values()) == tried.passes(world)
+    assert by[1] == pytest.approx(attack.passes(world) / 2)
+    assert tried.usual(world) < 1 == many.usual(world)  # of trials of several labels half is expected
+
+
+def test_under_noise_a_search_is_expected_to_end_early_and_one_image_s_labels_are_tried(world):
+    attack = GradientInversion(clients=("one",), iterations=100, restarts=2)
+    noisy = replace(world, defences=(PercentileGaussian(1.0),))
+    trials = 4 * 30 + 2 * 90  # four classes, and the better two again
+    made = attack.passes(noisy) / (EVALUATION * WEIGHED * world.plan.epochs)
+    assert made == pytest.approx(200 + trials)
+    assert attack.usual(noisy) == pytest.approx((EARLY * 200 + trials) / (200 + trials))
+    assert attack.usual(world) == 1
+    blind = replace(attack, defences="unknown")
+    assert blind.usual(noisy) == 1
 
 
 def test_two_workers_read_what_one_reads(attacked, tmp_path):
