@@ -200,11 +200,11 @@ class GradientInversion(Attack):
         return found
 
     def usual(self, federation: Federation) -> float:
-        """Iterations to the end but where noise is weighed; of trials of several labels half, as most ways fall out."""
+        """Trials of labels in full, and all iterations but where noise is weighed."""
         early, usual, most = EARLY if self._weighs(federation) else 1.0, 0.0, 0.0
         for images in (len(federation.clients[name].train) for name in self._targets(federation)):
             searched, trials = self._evaluations(federation, images)
-            usual += images * (early * searched + trials / (1 if images == 1 else 2))
+            usual += images * (early * searched + trials)
             most += images * (searched + trials)
         return usual / most if most else 1.0
 

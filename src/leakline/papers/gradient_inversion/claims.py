@@ -41,8 +41,9 @@ def claims(results: Results) -> list[Claim]:
 def headline(results: Results) -> Table:
     """The claims as a table; "agrees" only where ours can tell."""
     note = (
-        f"ours: {OURS} unless said; [95 % interval over images]; agrees: yes or no where the whole interval (of one "
-        f"image: its value) lies on one side, else open; seeds: of the figure that has the fewest; {NOT_SAFE}"
+        f"ours: {OURS} unless said; [95 % interval over images, or over draws of people if wider]; agrees: yes or no "
+        "where the whole interval (of one image: its value) lies on one side, else open; seeds: of the figure that has "
+        f"the fewest; {NOT_SAFE}"
     )
     columns = ("claim", "paper", "ours", "agrees", "seeds")
     rows = tuple((c.what, c.paper, c.ours, c.agrees, c.seeds) for c in claims(results))

@@ -45,7 +45,8 @@ def measured(found: Sequence[Turn], measure: str) -> Measured | None:
 
     Student's; of a share, exact where each set is one image, else a jackknife over sets that stays within 0 and 1.
 
-    A set counts once, with all its turns (rounds, seeds), since those are about the same images.
+    A set counts once, with all its turns (rounds, seeds), since those are about the same images. Seeds with images of
+    their own are draws, which share prior and initial model: with several, `widened`.
     Where there is one set only, the interval is the stored one (over the set's images); of several turns the mean of
     the ends, which is at least as wide as the interval of the mean.
     """
@@ -57,6 +58,9 @@ def measured(found: Sequence[Turn], measure: str) -> Measured | None:
     sizes = np.array([max(turn.count for turn in own) for own in sets.values()], dtype=np.float64)
     over = _share if measure in SHARES else _student
     low, high = over(values, sizes) if len(sets) > 1 else _ends([turn.readings[measure] for turn in kept])
+    if low is not None and high is not None:
+        within = (0.0, 1.0) if measure in SHARES else (-math.inf, math.inf)
+        low, high = widened((low, high), values, sizes, [_draw(own) for own in sets.values()], within)
     chances = [(turn.readings[measure].chance, turn.count) for turn in kept]
     known = [(chance, size) for chance, size in chances if chance is not None and math.isfinite(chance)]
     chance = sum(c * n for c, n in known) / sum(n for _, n in known) if known else None
@@ -82,22 +86,43 @@ def paired(
     """
     others = {same(turn): turn.value(measure) for turn in theirs}
     gaps: dict[str, list[float]] = {}
-    sizes: dict[str, int] = {}
-    both = []
+    sets: dict[str, list[Turn]] = {}
     for turn in ours:
         mine, other = turn.value(measure), others.get(same(turn))
         if mine is not None and other is not None:
-            both.append(turn)
             gaps.setdefault(turn.cluster, []).append(mine - other)
-            sizes[turn.cluster] = max(sizes.get(turn.cluster, 1), turn.count)
+            sets.setdefault(turn.cluster, []).append(turn)
     if not gaps:
         return None
-    values, weights = np.array([np.mean(g) for g in gaps.values()]), np.array([float(sizes[k]) for k in gaps])
-    low, high = _student(values, weights) if len(gaps) > 1 else (None, None)
+    values = np.array([np.mean(g) for g in gaps.values()])
+    weights = np.array([float(max(turn.count for turn in own)) for own in sets.values()])
+    low: float | None = None
+    high: float | None = None
+    if len(gaps) > 1:
+        low, high = widened(_student(values, weights), values, weights, [_draw(own) for own in sets.values()])
     better, trials = int((values > 0).sum()), int((values != 0).sum())
     p = sum(math.comb(trials, k) for k in range(better, trials + 1)) / 2**trials
     mean = float(np.average(values, weights=weights))
-    return Paired(Measured(mean, low, high, int(weights.sum()), seeds=_seeds(both)), better, p)
+    seeds = _seeds([turn for own in sets.values() for turn in own])
+    return Paired(Measured(mean, low, high, int(weights.sum()), seeds=seeds), better, p)
+
+
+def widened(
+    ends: tuple[float, float], values: np.ndarray, sizes: np.ndarray, draws: Sequence[Any],
+    within: tuple[float, float] = (-math.inf, math.inf),
+) -> tuple[float, float]:  # fmt: skip
+    """An interval over sets of images, or where it reaches further, Student's over the means of their draws.
+
+    Images of a draw share prior and initial model, so that sets alone would promise too much where these matter.
+    ``draws``: of each set its draw; None for one that several draws have, which then are none.
+    """
+    names = list(dict.fromkeys(draws))
+    if len(names) < 2 or None in names:
+        return ends
+    own = [np.array([draw == name for draw in draws]) for name in names]
+    means = np.array([np.average(values[rows], weights=sizes[rows]) for rows in own])
+    low, high = _student(means, np.array([sizes[rows].sum() for rows in own]))
+    return max(min(ends[0], low), within[0]), min(max(ends[1], high), within[1])
 
 
 def p_values(found: Sequence[Turn], measure: str) -> str:
@@ -132,6 +157,12 @@ def _seeds(found: Sequence[Turn]) -> int:
     return len({turn.case.cell.labels.get("seed") for turn in found})
 
 
+def _draw(own: Sequence[Turn]) -> Any:
+    """The seed of a set of images; None where several have it."""
+    seeds = {turn.case.cell.labels.get("seed") for turn in own}
+    return seeds.pop() if len(seeds) == 1 else None
+
+
 def _student(values: np.ndarray, sizes: np.ndarray) -> tuple[float, float]:
     mean = mean_interval(values, sizes)
     return mean.low, mean.high
@@ -157,7 +188,7 @@ def _ends(readings: Sequence[Reading]) -> tuple[float | None, float | None]:
 
 NOT_SAFE = "RDLV at or below 0 is no proof of safety: another attack may do better"
 IMAGES = (
-    "means over images [95 % t-interval, a client's images counting together]; "
+    "means over images [95 % t-interval, a client's images counting together; over draws, if wider]; "
     "n: images; null: the same maximum over decoys that never saw the image; p: against it, which alone shows no leak: "
     "the prior, whose RDLV is 0, may beat decoys too"
 )
