@@ -38,6 +38,7 @@ from leakline.leakage.ranks import lower_bound_from_scores
 from leakline.mechanisms.sphere import SIDES, norm_ratio, report_cosines, side_rates
 from leakline.models.small import SmallCNN
 from leakline.papers.ldp_audit import PAPER, printed
+from leakline.papers.ldp_audit.tables import games
 from leakline.privacy.shuffle import shuffled_epsilon
 from leakline.readings import Reading, rule_of
 from leakline.report.paper_pages import pages
@@ -323,16 +324,23 @@ def test_other_stacks_are_refused(federation: Federation) -> None:
 def test_the_study_fills_the_papers_tables(tmp_path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.delenv("LEAKLINE_DATA", raising=False)
     study = load("ldp-audit", "desk")
-    assert len(study.cells) == 16
+    assert len(study.cells) == 16 * 3
     assert any("stands in" in note for note in study.notes)
     small = replace(
         study,
-        cells=tuple(c for c in study.cells if c.labels["defence"] == "epsilon-4" and c.labels["scenario"] == "mnist"),
+        cells=study.only(["defence=epsilon-4", "scenario=mnist", "seed=0,1"]).cells,
         attacks={"ldp-distinguish": LdpDistinguish(1, 200, clients=(1,), steps=(1.0,), norms=(1.0,))},
     )
     outcomes = list(run_study(small, tmp_path, workers=1))
-    assert [o.error for o in outcomes] == [""]
+    assert [o.error for o in outcomes] == ["", ""]
     results = read_results(tmp_path)
+    (both,), ones = games(results), [games(results.where(seed=seed))[0] for seed in (0, 1)]
+    asked = ("input perturbation", "white", "cosine")
+    means, bounds = zip(*(one.got(*asked) for one in ones), strict=True)
+    assert means[0] != means[1]  # two draws of images
+    assert both.got(*asked) == (pytest.approx(sum(means) / 2), min(bounds))
+    assert both.size(*asked) == (200, 2)
+    assert both.size("benign", "white", "no such rule") == (None, 0)
     for name, make in PAPER.tables.items():
         table = make(results)
         assert table.title
@@ -342,7 +350,7 @@ def test_the_study_fills_the_papers_tables(tmp_path, monkeypatch) -> None:  # ty
     assert pages([read_results(tmp_path)])["002-ldp-audit.md"] == page
     rows = [row for some in PAPER.verdicts({"ldp-audit": results}).values() for row in some]
     ran = {row.what: row for row in rows if row.verdict != "not run"}
-    assert ran["gradient flip, white box, epsilon 4"].n == 200
+    assert (ran["gradient flip, white box, epsilon 4"].n, ran["gradient flip, white box, epsilon 4"].seeds) == (200, 2)
     assert not [row for row in rows if "svhn" in row.what and row.verdict != "not run"]
     run = Store(tmp_path).run(Store(tmp_path).grid()["cells"][0]["run"])
     assert card_of(run).promises[0].epsilon == pytest.approx(4.0)

@@ -79,13 +79,15 @@ def claim_row(what: str, paper: str, ours: Estimate | None, n: int | None = None
     return Row(what, paper, *_own(ours, n), verdict)
 
 
-def bound_row(what: str, paper: float, value: float | None, low: float | None, n: int | None, within: float) -> Row:
+def bound_row(
+    what: str, paper: float, value: float | None, low: float | None, n: int | None, within: float, seeds: int = 1
+) -> Row:
     """A printed estimate beside one of ours that has only a lower end: reproduced within a stated distance."""
     if value is None:
         return Row(what, f"{paper:g}")
     verdict = REPRODUCED if abs(value - paper) <= within else NOT_REPRODUCED
     lower = "" if low is None else f">= {low:.3f}"
-    return Row(what, f"{paper:g}", f"{value:.3f}", lower, n, 1, verdict, f"reproduced within {within:g}")
+    return Row(what, f"{paper:g}", f"{value:.3f}", lower, n, seeds, verdict, f"reproduced within {within:g}")
 
 
 def impossible(what: str, paper: str, why: str) -> Row:

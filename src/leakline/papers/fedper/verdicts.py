@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from leakline.papers.fedper import printed
@@ -72,10 +72,12 @@ def _utility(results: Results, data: str, users: int | None) -> list[Row]:
 
 
 def _speed(results: Results, data: str, users: int | None, other: str) -> list[Row]:
-    return [
-        number_row(f"{arm}, rounds to 90 %", paper, _rounds(results.where(defence=arm)), users, other)
-        for arm, paper in printed.ROUNDS[data].items()
-    ]
+    rows = []
+    for arm, paper in printed.ROUNDS[data].items():
+        curves = [c for c in map(curve, results.where(defence=arm).cells) if c]
+        row = number_row(f"{arm}, rounds to 90 %", paper, _rounds(curves), users, other)
+        rows.append(replace(row, seeds=len(curves) or None))
+    return rows
 
 
 def _attributes(results: Results, users: int | None, other: str) -> list[Row]:
@@ -130,8 +132,8 @@ def _less(found: Mapping[str, Mapping[object, float]], one: str, other: str) -> 
     return estimate([value - theirs[seed] for seed, value in mine.items() if seed in theirs])
 
 
-def _rounds(results: Results) -> Estimate | str | None:
-    curves = [c for c in map(curve, results.cells) if c]
+def _rounds(curves: Sequence[Sequence[float]]) -> Estimate | str | None:
+    """The first round at the goal, over seeds; where a seed never got there, how many did."""
     there = [next((i + 1 for i, v in enumerate(c) if v >= GOAL), None) for c in curves]
     if not curves or any(r is None for r in there):
         return f"{sum(r is not None for r in there)} of {len(curves)} seeds got there" if curves else None

@@ -16,6 +16,7 @@ NEAR_ZERO = 0.04
 """The same for Table 3: twice the standard error of eq. (3) near 0 from 5,000 trials in each world, sqrt(2 / 5,000)."""
 EPSILON = 4.0
 DATA = ("mnist", "fashion-mnist", "cifar10", "svhn")
+LEAST = "95 % lower bound, the least of three adversaries and of the seeds"
 STRONG = ("gradient flip", "collusion", "dummy gradient")
 
 
@@ -51,7 +52,8 @@ def _number(what: str, paper: float, game: Game | None, who: str, box: str, rule
     if game is None:
         return bound_row(what, paper, None, None, None, within)
     value, low = game.got(who, box, rule, **varied)
-    return bound_row(what, paper, value, low, game.trials(who, box, rule, **varied), within)
+    n, seeds = game.size(who, box, rule, **varied)
+    return bound_row(what, paper, value, low, n, within, seeds)
 
 
 def _reaches(data: str, game: Game | None) -> Row:
@@ -61,8 +63,8 @@ def _reaches(data: str, game: Game | None) -> Row:
         return Row(what, "epsilon is reached")
     verdict = REPRODUCED if min(lows) > 0.9 * EPSILON else NOT_REPRODUCED
     return Row(
-        what, "epsilon is reached", f"{min(lows):.3f} of {EPSILON:g}", "95 % lower bound, the least of three",
-        game.trials(STRONG[0], "white", "cosine"), 1, verdict, "reproduced above nine tenths",
+        what, "epsilon is reached", f"{min(lows):.3f} of {EPSILON:g}", LEAST, *game.size(STRONG[0], "white", "cosine"),
+        verdict, "reproduced above nine tenths",
     )  # fmt: skip
 
 
@@ -73,8 +75,8 @@ def _limited(data: str, game: Game | None) -> Row:
         return Row(what, "far below epsilon")
     verdict = NOT_REPRODUCED if min(lows) > 0.75 * EPSILON else UNDECIDED
     return Row(
-        what, "far below epsilon", f"{min(lows):.3f} of {EPSILON:g}", "95 % lower bound, the least of three",
-        game.trials("benign", "white", "optimal"), 1, verdict, "likelihood ratio in place of the cosine",
+        what, "far below epsilon", f"{min(lows):.3f} of {EPSILON:g}", LEAST, *game.size("benign", "white", "optimal"),
+        verdict, "likelihood ratio in place of the cosine",
     )  # fmt: skip
 
 
@@ -82,14 +84,14 @@ def _black(game: Game | None) -> Row:
     what = "who sees only the updated model of several clients is limited, MNIST"
     if game is None:
         return Row(what, "0.06 to 0.12")
-    lows = {int(n): game.got("benign", "black", "inverted", clients=n)[1] for n in sorted(set(game.varied("clients")))}
+    lows = {int(n): game.got("benign", "black", "inverted", clients=n)[1] for n in game.varied("clients")}
     ours = ", ".join(f"{low:.2f} ({n})" for n, low in lows.items() if low is not None)
     above = [low for n, low in lows.items() if low is not None and n > 1]
     verdict = NOT_REPRODUCED if above and max(above) > max(printed.CLIENTS.values()) else UNDECIDED
     note = "clients in brackets; the likelihood ratio of the mean, public step divided out"
     return Row(
-        what, "0.06 to 0.12", ours, "95 % lower bounds", game.trials("benign", "black", "inverted", clients=2), 1,
-        verdict, note,
+        what, "0.06 to 0.12", ours, "95 % lower bounds", *game.size("benign", "black", "inverted", clients=2), verdict,
+        note,
     )  # fmt: skip
 
 
