@@ -21,7 +21,7 @@ from leakline.papers.gradient_inversion import PAPER, printed
 from leakline.papers.gradient_inversion import charts as paper_001_charts
 from leakline.papers.gradient_inversion import figures as paper_001_figures
 from leakline.papers.gradient_inversion import tables as paper_001
-from leakline.papers.gradient_inversion.claims import headline, side
+from leakline.papers.gradient_inversion.claims import clearest, headline, side
 from leakline.papers.gradient_inversion.means import ONE_IMAGE, Measured, measured, paired, widened
 from leakline.papers.gradient_inversion.turns import turns
 from leakline.readings import Reading
@@ -330,6 +330,16 @@ def test_mitigations_stand_against_none(results: Results):
     assert (alone["RDLV"], fedbn["RDLV"], fedbn["accuracy"]) == (0.3, 0.05, 0.8)
 
 
+def test_the_cell_that_decides_against_a_claim_is_the_one_shown():
+    cells = {
+        ("client-1", 0.1): Measured(0.625, 0.087, 1.0, 24),
+        ("client-5", 0.1): Measured(0.292, 0.112, 0.495, 24),
+        ("client-5", 1.0): Measured(0.05, None, None, 1),
+    }
+    assert [side(m, above=False, line=0.1) for m in cells.values()] == ["open", "no", "yes"]
+    assert clearest(cells)[0] == ("client-5", 0.1)
+
+
 def test_the_papers_claims_are_held_against_the_intervals(results: Results):
     rows = {row[0]: row[1:] for row in headline(results).rows}
     assert rows["SSIM of the prior and client 9's image"] == ("0.37", "0.400 (n = 1, another image)", "", 1)
@@ -338,7 +348,7 @@ def test_the_papers_claims_are_held_against_the_intervals(results: Results):
     assert leaks[2] == "yes (one image)"
     assert rows["client 9's image is identified (IIP 1.0)"][1].startswith("up to sigma0 = 5; without noise 1, chance")
     others = next(row for name, row in rows.items() if name.startswith("all other clients"))
-    assert others[1].startswith("3 of 3 pairs (client, sigma0) below, 1 of 8 clients attacked; highest: client-1 at")
+    assert others[1].startswith("3 of 3 pairs (client, sigma0) below, 1 of 8 clients attacked; clearest: client-1 at")
     assert others[2] == "yes"
     assert rows["an attack that ignores BatchNorm's statistics fails"][2] == "open"
     assert rows["an attacker without the weights that were sent fails"] == ("it fails (Fig. 3)", "not run", "", None)

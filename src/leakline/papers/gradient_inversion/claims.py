@@ -42,8 +42,8 @@ def headline(results: Results) -> Table:
     """The claims as a table; "agrees" only where ours can tell."""
     note = (
         f"ours: {OURS} unless said; [95 % interval over images, or over draws of people if wider]; agrees: yes or no "
-        "where the whole interval (of one image: its value) lies on one side, else open; seeds: of the figure that has "
-        f"the fewest; {NOT_SAFE}"
+        "where the whole interval (of one image: its value) lies on one side, else open; clearest: the interval of all "
+        f"that begins highest; seeds: of the figure that has the fewest; {NOT_SAFE}"
     )
     columns = ("claim", "paper", "ours", "agrees", "seeds")
     rows = tuple((c.what, c.paper, c.ours, c.agrees, c.seeds) for c in claims(results))
@@ -110,10 +110,10 @@ def _others(noise: Sequence[Turn]) -> Claim:
     if not cells:
         return Claim(*claim)
     sides = [side(m, above=False) for m in cells.values()]
-    (client, sigma0), top = max(cells.items(), key=lambda item: item[1].value)
+    (client, sigma0), top = clearest(cells)
     attacked = f"{len({client for client, _ in cells})} of {len(printed.CLIENTS) - 1} clients attacked"
     below = f"{sides.count('yes')} of {len(cells)} pairs (client, sigma0) below, {attacked}"
-    ours = f"{below}; highest: {client} at sigma0 = {sigma0:g}: {shown(top)}"
+    ours = f"{below}; clearest: {client} at sigma0 = {sigma0:g}: {shown(top)}"
     return Claim(*claim, ours, _all(sides), _fewest(cells.values()))
 
 
@@ -124,11 +124,16 @@ def _others_identified(noise: Sequence[Turn]) -> Claim:
     cells = {k: m for k, own in in_order(other, lambda t: (t.client, t.case.noise)) if (m := measured(own, "iip"))}
     if not cells:
         return Claim(claim, paper)
-    (client, sigma0), top = max(cells.items(), key=lambda item: item[1].value)
+    (client, sigma0), top = clearest(cells)
     chance = "" if top.chance is None else f", chance {top.chance:.3g}"
-    ours = f"highest: {client} at sigma0 = {sigma0:g}: {top.value:.3g} {top.interval}{chance} (n = {top.images})"
+    ours = f"clearest: {client} at sigma0 = {sigma0:g}: {top.value:.3g} {top.interval}{chance} (n = {top.images})"
     sides = [side(m, above=False, line=printed.OTHERS_IIP) for m in cells.values()]
     return Claim(claim, paper, ours, _all(sides), _fewest(cells.values()))
+
+
+def clearest(cells: Mapping[tuple[str, float], Measured]) -> tuple[tuple[str, float], Measured]:
+    """The client and the noise whose interval begins highest: what decides against a claim that all lie below."""
+    return max(cells.items(), key=lambda cell: cell[1].value if cell[1].low is None else cell[1].low)
 
 
 def _failing(free: Sequence[Turn], unsent: Sequence[Turn]) -> list[Claim]:
