@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test test-slow test-browser lint bench docs install clean
+.PHONY: demo test suite test-slow test-browser lint style types bench docs install clean
 
 install: $(STAMP)
 
@@ -18,12 +18,19 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)
 	$(BIN)/leakline run quickstart
 
-lint: $(STAMP)
+lint: style types
+
+style: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types: $(STAMP)
 	$(BIN)/mypy
 
-test: lint
+test: style  # types take one core a minute, so the suite starts beside them
+	$(MAKE) --jobs=2 types suite
+
+suite: $(STAMP)
 	OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-slow: $(STAMP)

@@ -114,7 +114,8 @@ def images(folder, seed):
             Image.fromarray(pixels).save(folder / label / f"{i}.png")
 
 
-def test_own_images_and_own_model_end_in_a_report(leakline, tmp_path, monkeypatch):
+@pytest.mark.parametrize("only", [["--only", "defence=none"], pytest.param([], marks=pytest.mark.slow)])
+def test_own_images_and_own_model_end_in_a_report(leakline, tmp_path, monkeypatch, only):
     assert leakline("init", "hospital", "--own")[0] == 0
     folder = tmp_path / "hospital"
     for i, site in enumerate(("north", "south", "east")):
@@ -127,7 +128,7 @@ def test_own_images_and_own_model_end_in_a_report(leakline, tmp_path, monkeypatc
     text = text.replace("# sites     = true ", "sites = true #").replace("# partition", "partition")
     path.write_text(re.sub(r"^rounds .*$", "rounds = 2", text, flags=re.M).replace("size  = 64", "size = 16"))
     monkeypatch.chdir(folder)
-    code, out, err = leakline("run", "study.toml", "--workers", "1", "--trust")
+    code, out, err = leakline("run", "study.toml", "--workers", "1", "--trust", *only)
     sys.modules.pop("model", None)
     assert (code, err) == (0, "")
     page = (folder / "runs" / "hospital" / "report.html").read_text()

@@ -55,6 +55,8 @@ def test_the_first_row_that_applies_and_fits_is_taken_for_each_seat_and_question
     assert any("loss-threshold: weaker than public: membership-inference" in text for text in dp.left)
     assert any("membership-inference (on = updates): does not apply" in text for text in dp.left)  # 24 records each
     assert len(dp.taken) == len(dp.attacks)
+    (audit,) = (text for text in dp.taken if ": audit" in text)
+    assert "trains and searches nothing, so none of the minutes" in audit  # it said 0.0 minutes, and plays for longer
     assert one.choice_on(one.cells[1]) is dp  # chosen once
 
 

@@ -68,7 +68,8 @@ class Strongest:
             name = row.use if row.use not in taken else f"{row.use}-{row.seat}"
             taken[name], spent = attack, spent + cost
             answered[row.seat, row.question] = label
-            said.append(f"{label}, {cost:.1f} minutes: {row.question} ({row.why})")
+            price = f"{cost:.1f} minutes" if cost else "trains and searches nothing, so none of the minutes"
+            said.append(f"{label}, {price}: {row.question} ({row.why})")
         return Choice(taken, tuple(said), tuple(left), spent)
 
 
