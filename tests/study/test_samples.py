@@ -19,11 +19,12 @@ from leakline.defences import GlobalDP
 from leakline.models.own import Imported
 from leakline.privacy import Seat
 from leakline.study.check import check_study
+from leakline.study.counted import Ledger
 from leakline.study.lab import Lab, examine
-from leakline.study.pace import Kind, Prices
+from leakline.study.pace import Kind, Pace, Prices
 from leakline.study.spec import parse
 from leakline.study.store import Store
-from leakline.study.timing import Samples
+from leakline.study.timing import Samples, Steps, place_of
 from leakline.study.train import train_run
 
 ROUNDS = 3
@@ -132,6 +133,35 @@ def test_what_is_learnt_is_timed_once_for_all_defences_and_what_is_played_for_ea
         assert samples.of(attack, own) is not None
     assert samples.of(Toy("breaks", breaks=True), plain) is None
     assert samples.of(replace(ATTACKS["passive"], trait="nobody's"), plain).seconds > 0
+
+
+@dataclass(frozen=True)
+class Searcher(Toy):
+    """Searches in steps of one example and of four."""
+
+    alone: float = 0.0
+    four: float = 0.0
+
+    def passes(self, federation):
+        return self.alone + self.four
+
+    def passes_by(self, federation):
+        return {1: self.alone, 4: self.four}
+
+
+def test_a_search_is_priced_by_the_examples_in_its_steps(tmp_path):
+    federation, steps = users(), Steps()
+    one, four = (steps.searched(Searcher(**much), federation, "net") for much in ({"alone": 1.0}, {"four": 1.0}))
+    assert min(one, four) > 0
+    both = steps.searched(Searcher(alone=2.0, four=3.0), federation, "net")
+    assert both == pytest.approx(2 * one + 3 * four)  # timed once, so exactly these
+    assert steps.searched(Searcher(), federation, "net") == 0
+    assert steps.searched(Toy(), federation, "net") == 0
+    ledger = Ledger(Pace(lambda standing: None), Store(tmp_path), workers=1)
+    attack = Searcher(alone=2.0, four=6.0)
+    ledger.count("cell", "0" * 16, federation, {"a": ("a-1", attack)})
+    (price,) = (p for kind, p in ledger.pace.prices.tried.items() if kind.what == "search")
+    assert price == pytest.approx(ledger.steps.searched(attack, federation, place_of(federation)) / 8)
 
 
 def test_a_sample_of_what_is_computed_besides_says_nothing_of_worlds():

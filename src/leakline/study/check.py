@@ -26,7 +26,7 @@ from leakline.study.sharing import look_again, looking
 from leakline.study.sources import check_source
 from leakline.study.spec import Mistaken
 from leakline.study.strongest import Choice
-from leakline.study.timing import Samples, Timed, timed_pass, timed_step
+from leakline.study.timing import Samples, Steps, Timed, timed_pass
 from leakline.weights import constants
 
 EMPTY, SKEWED = 0.05, 0.1
@@ -159,7 +159,7 @@ def _checked(study: Study) -> Checked:
     statistics: dict[str, list[str]] = {}
     chosen: dict[str, list[str]] = {}
     asked: dict[tuple[Any, ...], float] = {}
-    steps: dict[tuple[Any, ...], float] = {}
+    steps = Steps()
     samples = Samples()
 
     def note(cell: Cell, errors: Iterable[Exception]) -> None:
@@ -221,7 +221,7 @@ def _checked(study: Study) -> Checked:
             checked.bill.besides += sampled.seconds / 60 if sampled else 0.0
             for work, rounds in trains.items() if sampled is None or sampled.besides else ():
                 asked[work] = max(asked.get(work, 0.0), rounds * took.round / 60)
-            most = _searched(attack, federation, took, steps, networks) / cores() / 60
+            most = steps.searched(attack, federation, networks) / cores() / 60
             checked.bill.most += most
             checked.bill.searches += attack.usual(federation) * most
         checked.bill.memory_mb = max(checked.bill.memory_mb, took.memory_mb)
@@ -232,20 +232,6 @@ def _checked(study: Study) -> Checked:
     checked.bill.worlds = sum(asked.values())
     checked.bill.minutes += checked.bill.attacks
     return checked
-
-
-def _searched(
-    attack: Attack, federation: Federation, took: Timed, steps: dict[tuple[Any, ...], float], networks: tuple[Any, ...]
-) -> float:
-    """Seconds of an attack's searches on one core, if none ends early; ``steps``: an example's, by its batch."""
-    passes = attack.passes_by(federation)
-    for examples in passes:
-        if (*networks, examples) not in steps:
-            seconds, many = timed_step(federation, examples)
-            steps[*networks, examples] = seconds / many
-    if not passes:
-        return attack.passes(federation) * took.example
-    return sum(count * steps[*networks, examples] for examples, count in passes.items())
 
 
 def _granted(federation: Federation) -> tuple[Federation, list[LeaklineError | ValueError]]:

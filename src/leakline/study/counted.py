@@ -10,7 +10,7 @@ from leakline.federation import Federation
 from leakline.runtimes.machine import cores
 from leakline.study.pace import WHOLE, Kind, Pace, What
 from leakline.study.store import Store
-from leakline.study.timing import Samples, place_of, timed_pass, trial_round
+from leakline.study.timing import Samples, Steps, place_of, trial_round
 
 TRIALS, WORTH = 6, 20
 """How many places are tried beforehand at most, and how many rounds must be done in one to be worth it."""
@@ -22,6 +22,7 @@ class Ledger:
     def __init__(self, pace: Pace, store: Store, workers: int = 0) -> None:
         self.pace, self.store, self.workers = pace, store, workers
         self._seen: set[object] = set()
+        self.steps = Steps()
         self._places: dict[str, Federation] = {}
         self._attacks: dict[tuple[str, str], Attack] = {}
         """By place and name."""
@@ -50,7 +51,8 @@ class Ledger:
         if passes := attack.passes(federation):
             kind = Kind("search", where, name)
             if kind not in self.pace.prices.tried:
-                self.pace.prices.tried[kind] = timed_pass(federation).example / (self.workers or cores())
+                seconds = self.steps.searched(attack, federation, where)
+                self.pace.prices.tried[kind] = seconds / passes / (self.workers or cores())
             self.pace.plan(cell, kind, passes)
         self.pace.plan(cell, Kind("meet", where, name), 1.0)
 

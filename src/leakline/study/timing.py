@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
@@ -60,6 +60,24 @@ def timed_step(federation: Federation, examples: int = 0) -> tuple[float, int]:
     if (more := int(GLANCE / per_step)) > 2:  # a turn begins and ends with copies of the model, so two tell too much
         per_step = median(a_step(more) for _ in range(3))
     return per_step, size
+
+
+class Steps:
+    """An example's part of a step by how many are in it, in seconds on one core: timed once for each network."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Hashable, int], float] = {}
+
+    def searched(self, attack: Attack, federation: Federation, network: Hashable) -> float:
+        """Seconds of an attack's searches, if none ends early; ``network``: the same where a step takes the same."""
+        passes = attack.passes_by(federation) or {0: attack.passes(federation)}
+        return sum(count * self._example(federation, n, network) for n, count in passes.items() if count)
+
+    def _example(self, federation: Federation, examples: int, network: Hashable) -> float:
+        if (network, examples) not in self._known:
+            seconds, many = timed_step(federation, examples)
+            self._known[network, examples] = seconds / many
+        return self._known[network, examples]
 
 
 def timed_pass(federation: Federation) -> Timed:
