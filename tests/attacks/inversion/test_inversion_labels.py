@@ -14,12 +14,14 @@ from torch.nn import functional
 
 from leakline.attacks.inversion import Intercepted, Search, Terms, problem_of
 from leakline.attacks.inversion.deals import _rarity, deals
+from leakline.attacks.inversion.intercepted import LOUD
 from leakline.attacks.inversion.labels import batch_mean, candidates, class_means, ranked_counts
 from leakline.attacks.inversion.settle import most_trials, settled
 from leakline.attacks.inversion.twin import Twin
 from leakline.bench.training import Bench, Job, Plan, train
 from leakline.data.base import Data
 from leakline.data.phantoms import Phantoms
+from leakline.mechanisms.treatment import Act, Treatment
 from leakline.models.small import SmallCNN
 from leakline.randomness import Stream
 
@@ -197,3 +199,62 @@ def test_the_deal_that_the_client_had_is_settled_on():
     (chosen,) = settled([problem], Search())
     assert chosen.labels.tolist() == [0, 0, 1, 1]
     assert chosen.others == ()
+
+
+CLIP, Z, RATE = 0.05, 0.002, 0.1
+
+
+def clipped(labels, on_examples):
+    """A turn of one step under a clip and noise, by a network that expects class 0, and the problem of inverting it."""
+    images = Phantoms(examples=80, size=32, seed=5, classes=2).load().train
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        network = SmallCNN((8, 16), 16, "softplus", "group", "average").build((1, 32, 32), 2)
+    with torch.no_grad():
+        list(network.parameters())[-1].copy_(torch.tensor([1.0, 0.0]))  # the last bias
+    bench = Bench(network, functional.cross_entropy)
+    of_class = {c: iter((images.y == c).nonzero()[:, 0].tolist()) for c in (0, 1)}
+    data = images.take([next(of_class[c]) for c in labels])
+    gradients = []
+    for i in range(len(labels)):
+        value = functional.cross_entropy(network(data.inputs(slice(i, i + 1))), data.y[i : i + 1])
+        gradients.append(torch.cat([g.flatten() for g in torch.autograd.grad(value, list(network.parameters()))]))
+    assert min(float(g.norm()) for g in gradients) > 2 * CLIP
+    noise = torch.randn(len(gradients[0]), generator=torch.Generator().manual_seed(1)) * Z * CLIP
+    if on_examples:
+        act = Act(clip=CLIP, noise=Z * CLIP)
+        treatment = Treatment(examples=act)
+        mean = (sum(g * CLIP / g.norm() for g in gradients) + noise) / len(labels)
+        change = -RATE * mean
+    else:
+        act = Act(clip=RATE * CLIP, noise=RATE * Z * CLIP)
+        treatment = Treatment(updates=(act,))
+        mean = sum(gradients) / len(labels)
+        change = -RATE * (mean * min(1.0, CLIP / float(mean.norm())) + noise)
+    seen = Intercepted(
+        bench, bench.initial, bench.initial.like(change), Plan(learning_rate=RATE), len(labels), 0, treatment
+    )
+    public = images.take(range(40, 80))
+    prior = public.inputs(slice(None)).mean(0, keepdim=True)
+    return problem_of(seen, prior, Terms(), statistics="none", public=public, deals=12)
+
+
+@pytest.mark.parametrize("on_examples", [True, False])
+@pytest.mark.parametrize("label", [0, 1])
+def test_one_image_s_label_is_read_after_a_clip_whatever_the_network_expects(label, on_examples):
+    """Class 1 was taken for class 0: a clip had shortened the bias, and the nearest prediction decided."""
+    problem = clipped([label], on_examples)
+    assert problem.crossing.loudness > LOUD
+    assert (problem.labels.tolist(), problem.others) == ([label], ())
+
+
+@pytest.mark.parametrize("labels", [[0, 0, 0, 0], [0, 0, 0, 1], [0, 1, 1, 1], [1, 1, 1, 1]])
+def test_images_are_counted_after_a_clip_of_examples_whatever_the_network_expects(labels):
+    problem = clipped(labels, on_examples=True)
+    assert sorted(problem.labels.tolist()) == labels
+
+
+@pytest.mark.parametrize("labels", [[0, 0, 0, 0], [0, 0, 0, 1], [0, 1, 1, 1], [1, 1, 1, 1]])
+def test_after_a_clip_of_whole_updates_the_right_counts_are_tried(labels):
+    problem = clipped(labels, on_examples=False)
+    assert labels in [sorted(way.tolist()) for way in (problem.labels, *problem.others)]

@@ -18,7 +18,7 @@ from leakline.attacks.inversion.exposed import exposed, read_factor
 from leakline.attacks.inversion.labels import batch_mean, candidates, class_means, ranked_counts
 from leakline.attacks.inversion.objective import Evidence, Terms
 from leakline.attacks.inversion.problem import Problem
-from leakline.attacks.inversion.simulate import Recipe, simulate
+from leakline.attacks.inversion.simulate import Recipe, Simulated, simulate
 from leakline.attacks.inversion.statistics import Inverse, inverse, shares
 from leakline.attacks.inversion.twin import Twin
 from leakline.bench.training import Bench, Plan
@@ -220,6 +220,10 @@ def _labels(
         return [bias.argmin().view(1)]  # the only negative entry, exactly (Zhao et al. 2020)
     if recipe.optimiser == "adam":
         return []  # classes are counted by how long gradients are
+    if seen.examples == 1 and (crossing.treatment.clips or math.isfinite(recipe.clip)):
+        # Negative still, by a factor that noise hides; and noise may have made another entry the least.
+        unsure = 3 * math.sqrt(2) * crossing.noise[0] / recipe.rate
+        return [c.view(1) for c in bias.argsort() if bias[c] <= bias.min() + unsure][:most]
     _put(twin, parameters)
     shown = prior.expand(max(2, seen.examples), *prior.shape[1:])
     spread = 0.0
@@ -233,30 +237,43 @@ def _labels(
         with torch.no_grad():
             means = torch.softmax(twin(shown), 1).mean(0).expand(classes, classes)
     left = _left(twin, seen, shown[: seen.examples], parameters, recipe, crossing, classes)
-    scale = _strides(recipe) * left
-    ranked = ranked_counts(bias / scale, seen.examples, means)
+    scale = _strides(recipe) * float(left.mean())
+    ranked = ranked_counts(bias / scale, seen.examples, means, left / left.mean())
     # Noise moves the bias; so does, by an image or so, what the network learns between steps; so do predictions that
     # differ from their class's mean.
     slack = 3 * crossing.noise[0] / (recipe.rate * scale) + 2.5 * spread / seen.examples**0.5
     slack += 2 / seen.examples if len(recipe.steps) > 1 else 0.0
+    if crossing.treatment.clips:  # what it leaves depends on the labels that are asked for: all that are near are tried
+        slack = math.inf
     return candidates(ranked, recipe.steps, seen.examples, most, slack)
 
 
 def _left(
     twin: Twin, seen: Intercepted, prior: Tensor, parameters: dict[str, Tensor], recipe: Recipe, crossing: Crossing,
     classes: int,
-) -> float:  # fmt: skip
-    """How much of the last bias' gradient clips leave, judged by a turn over the prior."""
-    if seen.examples == 1 or not (crossing.treatment.updates or math.isfinite(recipe.clip)):
-        return 1.0
-    y = torch.arange(len(prior)) % classes
+) -> Tensor:  # fmt: skip
+    """How much clips leave of the last bias' gradient for images of each class, judged by turns over the prior.
+
+    A clip of examples leaves all of them about as long, so that images of a class that the network expects lose less:
+    each class has its own factor. One of whole updates leaves the same of all.
+    """
     name = f"{_head(seen.bench.model)}.bias"
-    bare, clipped = (
-        simulate(twin, seen.bench.loss, parameters, prior, y, r, graph=False)
-        for r in (replace(recipe, clip=math.inf), recipe)
-    )
-    with torch.no_grad():
-        return float(crossing(clipped).change[name].norm() / bare.change[name].norm().clamp_min(1e-30)) or 1.0
+
+    def turn(y: Tensor, how: Recipe) -> Simulated:
+        return simulate(twin, seen.bench.loss, parameters, prior, y, how, graph=False)
+
+    def share(clipped: Simulated, bare: Simulated) -> float:
+        return float(clipped.change[name].detach().norm() / bare.change[name].detach().norm().clamp_min(1e-30)) or 1.0
+
+    left = torch.ones(classes)
+    if math.isfinite(recipe.clip):
+        for c in range(classes):
+            y = torch.full((len(prior),), c)
+            left[c] = share(turn(y, recipe), turn(y, replace(recipe, clip=math.inf)))
+    if crossing.treatment.clips:
+        made = turn(torch.arange(len(prior)) % classes, recipe)
+        left *= share(crossing(made), made)
+    return left
 
 
 def _factor(seen: Intercepted, parameters: dict[str, Tensor], recipe: Recipe) -> float | None:

@@ -101,10 +101,16 @@ def _predictions(network: nn.Module, x: Tensor, channels: int) -> Tensor:
     return torch.softmax(network(x.expand(-1, channels, -1, -1) if x.shape[1] == 1 else x), 1)
 
 
-def ranked_counts(bias: Tensor, images: int, means: Tensor) -> list[tuple[float, tuple[int, ...]]]:
-    """Numbers of images by class, the nearest to ``bias`` first, each with its distance."""
+def ranked_counts(
+    bias: Tensor, images: int, means: Tensor, left: Tensor | None = None
+) -> list[tuple[float, tuple[int, ...]]]:
+    """Numbers of images by class, the nearest to ``bias`` first, each with its distance.
+
+    ``left`` [classes]: what a clip of examples leaves of those of each class; None: all.
+    """
     classes = len(bias)
     lines = means.double() - torch.eye(classes, dtype=torch.float64)
+    lines = lines if left is None else left.double()[:, None] * lines
     found = []
     for counts in _counts(bias.double(), images, lines):
         share = torch.tensor(counts, dtype=torch.float64) / images
