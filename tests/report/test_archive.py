@@ -13,7 +13,7 @@ from leakline.errors import StoreError
 from leakline.report.tables.menu import every_table, render
 from leakline.results import read
 from leakline.results.archive import read_archive, write_archive
-from leakline.study.files import read_json, write_json
+from leakline.study.files import Lines, read_json, write_json, write_lines
 
 
 def keep_seed(root: Path, seed: int) -> None:
@@ -56,6 +56,25 @@ def test_seeds_from_two_places_become_one(root: Path, tmp_path: Path) -> None:
         return {name: str(cells.over_seeds()) for name, cells in chosen.by("defence").items()}
 
     assert accuracy(together) == accuracy(whole)
+
+
+def test_cells_that_share_a_run_keep_what_was_measured_of_it_in_either_place(root: Path, tmp_path: Path) -> None:
+    """A second scenario of the same federation, attacked elsewhere: one copy of the run took the other's place."""
+    other = Path(shutil.copytree(root, tmp_path / "other"))
+    grid = read_json(root / "study.json")
+    cell = next(cell for cell in grid["cells"] if cell["attacks"])
+    path = Path("runs", cell["run"], "attacks.jsonl")
+    line = {**Lines.read(other / path).good[0], "attack": "elsewhere-1", "by": "elsewhere"}
+    write_lines(other / path, [line, {"measure": "none", "value": 1, "attack": "elsewhere-1"}])
+    again = {**cell, "labels": {**cell["labels"], "scenario": "again"}, "attacks": ["elsewhere-1"]}
+    write_json(other / "study.json", {**grid, "cells": [again]})
+    for order in ([root, other], [other, root]):
+        write_archive(order, tmp_path / "both.zip")
+        found = read_archive(tmp_path / "both.zip")
+        assert not found.damaged
+        for one in (cell, again):
+            (kept,) = (c for c in found.cells if c.labels == one["labels"])
+            assert {key.rpartition("-")[0] for key in one["attacks"]} <= {r.by for r in kept.attacks}
 
 
 def test_two_runs_of_one_cell_are_refused(root: Path, tmp_path: Path) -> None:

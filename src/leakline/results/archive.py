@@ -22,8 +22,8 @@ from leakline.errors import StoreError
 from leakline.results.cell import FINISHED, Cell
 from leakline.results.results import Results
 from leakline.results.stored import read
-from leakline.study.files import MB, MOST_JSON, make_folder, read_bytes, write_atomically, write_json
-from leakline.study.store import Store
+from leakline.study.files import MB, MOST_JSON, Lines, append, make_folder, read_bytes, write_atomically, write_json
+from leakline.study.store import Store, finished
 
 SUFFIX = ".zip"
 MOST_FILES, MOST_BYTES = 200_000, 1024 * MB
@@ -69,6 +69,7 @@ def _opened(store: Path, stack: ExitStack) -> Path:
 def _gather(roots: Sequence[Path], made: Path) -> int:
     """One store of the finished cells of all; of cells with the same labels there may be one run only."""
     held: dict[tuple[Any, ...], tuple[Cell, Mapping[str, Any]]] = {}
+    runs: dict[str, list[Path]] = {}
     grids = [Store(root).grid() for root in roots]
     for root, grid in zip(roots, grids, strict=True):
         if grid.get("name") != grids[0].get("name"):
@@ -76,15 +77,19 @@ def _gather(roots: Sequence[Path], made: Path) -> int:
                              fix="one archive for each")  # fmt: skip
         entries = [entry for entry in grid.get("cells", []) if isinstance(entry, dict)]  # as `read` takes them
         for cell, entry in zip(read(root).cells, entries, strict=True):
-            if cell.status == FINISHED:
+            if cell.status == FINISHED and cell.folder is not None:
                 _take(held, cell, entry)
+                runs.setdefault(str(cell.key), []).append(cell.folder)
     if not held:
         raise StoreError("no cell of these is finished", fix="run the study first: `leakline run`")
-    for cell, _ in held.values():
-        _copy(cell, made / "runs" / str(cell.key))
-    newest = {key: value for key, value in grids[-1].items() if key != "cells"}
+    for key in {str(cell.key) for cell, _ in held.values()}:
+        newest, *older = dict.fromkeys(reversed(runs[key]))
+        _copy(newest, made / "runs" / key)
+        for folder in older:
+            _add_attacks(folder, made / "runs" / key)
+    settings = {key: value for key, value in grids[-1].items() if key != "cells"}
     notes = list(dict.fromkeys(str(note) for grid in grids for note in grid.get("notes", [])))
-    write_json(made / "study.json", {**newest, "notes": notes, "cells": [entry for _, entry in held.values()]})
+    write_json(made / "study.json", {**settings, "notes": notes, "cells": [entry for _, entry in held.values()]})
     if (roots[-1] / "study.toml").is_file():
         (made / "study.toml").write_bytes(read_bytes(roots[-1] / "study.toml"))
     return len(held)
@@ -103,12 +108,18 @@ def _take(held: dict[tuple[Any, ...], tuple[Cell, Mapping[str, Any]]], cell: Cel
         held[labels] = (cell, entry)
 
 
-def _copy(cell: Cell, folder: Path) -> None:
-    assert cell.folder is not None
+def _copy(run: Path, folder: Path) -> None:
     make_folder(folder)
     for name in _FILES:
-        if (cell.folder / name).is_file():
-            (folder / name).write_bytes(read_bytes(cell.folder / name, most=MOST_BYTES))
+        if (run / name).is_file():
+            (folder / name).write_bytes(read_bytes(run / name, most=MOST_BYTES))
+
+
+def _add_attacks(run: Path, folder: Path) -> None:
+    """Add what attacks measured of the same run in another store: cells with other labels may share it."""
+    there, more = (finished(Lines.read(place / "attacks.jsonl").good) for place in (folder, run))
+    met = {line.get("attack") for line in there}
+    append(folder / "attacks.jsonl", [line for line in more if line.get("attack") not in met])
 
 
 def _pack(root: Path, path: Path) -> None:
