@@ -9,7 +9,9 @@ import pytest
 import torch
 
 from leakline.attacks.inversion import GradientInversion, Intercepted, Search, Terms, problem_of, search
+from leakline.attacks.inversion.attack import _together
 from leakline.attacks.inversion.belief import FEWEST, believe
+from leakline.attacks.inversion.judge import FAILED, TrueImages, readings
 from leakline.attacks.inversion.scene import belief_of
 from leakline.bench.training import Plan
 from leakline.data.base import Client, Task
@@ -113,6 +115,23 @@ def test_little_noise_is_matched_as_if_there_were_none():
     assert made.crossing.noise == (1e-9, 1e-9)
 
 
+def test_a_search_that_fits_worse_than_the_truth_would_is_called_a_failure():
+    """With a wrong label no image explains the update, and whoever reads the result must not take that for safety."""
+    made, data = problem(world(DpSgd(0.002, 0.5), model=GROUP), believe(PUBLIC), replace(TERMS, statistics=0.0))
+    assert made.truth == (made.crossing.delta.layout.size + made.canvas.size) / 2
+    truth = data.inputs(slice(None))
+    for labels, failed in ((data.y, False), ((data.y + 1) % 4, True)):
+        one = replace(made, labels=labels, others=())
+        found = search(one, Search(iterations=80, restarts=1))
+        guess = _together([(found, one)])
+        assert (guess.misfit > FAILED) == failed
+        ssim, *_ = readings([guess], [TrueImages(truth, PRIOR, PUBLIC[:8, None], "a", 0)])
+        assert ("the search failed, not the leak" in ssim.note) == failed
+        assert ssim.about["misfit"] == pytest.approx(guess.misfit, abs=1e-3)
+    quiet, _ = problem(world(model=GROUP), believe(PUBLIC), replace(TERMS, statistics=0.0))
+    assert quiet.truth is None
+
+
 def test_the_attack_weighs_noise_by_itself_and_needs_public_images_for_it(tmp_path):
     federation = world(PercentileGaussian(0.1))
     attack = GradientInversion(iterations=100, restarts=1, deals=1)
@@ -120,7 +139,10 @@ def test_the_attack_weighs_noise_by_itself_and_needs_public_images_for_it(tmp_pa
     lab = Lab(federation, store, train_run(store, federation, workers=1, keep=attack.wants(federation)), 1)
     (challenge,) = attack.challenges(lab)
     assert challenge.hints.belief is not None
-    assert next(r for r in examine(attack, lab) if r.measure == "rdlv").value > 0
+    found = {r.measure: r for r in examine(attack, lab) if r.client}
+    assert found["rdlv"].value > 0
+    assert found["ssim"].about["misfit"] < 1.1
+    assert "failed" not in found["ssim"].note
     for changes in ({"variant": "geiping"}, {"prior": "flat"}, {"rate": "unknown"}):
         (other,) = replace(attack, **changes).challenges(lab)
         assert other.hints.belief is None

@@ -379,11 +379,14 @@ def _notes(folder: Path | None, part: int) -> Path | None:
 def _together(parts: Sequence[tuple[Found, Problem]]) -> Reconstruction:
     """One client's reconstruction from those of its parts."""
     made = [found for found, _ in parts]
+    truths = [problem.truth for _, problem in parts]
+    known = sum(t for t in truths if t is not None)
+    misfit = sum(found.objective for found in made) / known if known and None not in truths else None
     return Reconstruction(
         torch.cat([found.images for found in made]), sum(found.objective for found in made) / len(made),
         sum(found.iterations for found in made), sum(found.seconds for found in made),
         tuple(name for _, problem in parts for name in problem.evidence.inputs),
-        tuple(label for found in made for label in found.classes),
+        tuple(label for found in made for label in found.classes), misfit,
     )  # fmt: skip
 
 

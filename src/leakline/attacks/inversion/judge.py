@@ -36,6 +36,11 @@ MOST_DECIBELS = 200.0
 """PSNR of equal images, which have no finite one."""
 
 
+FAILED = 1.5
+"""From this misfit on a search is said to have failed. At the client's own images it is 1 within sqrt(2 / values), a
+few hundredths at most; the rest is for beliefs that do not fit."""
+
+
 @dataclass(frozen=True)
 class Reconstruction:
     """The reconstructions of one turn [N, C, H, W], and what they took."""
@@ -46,6 +51,9 @@ class Reconstruction:
     seconds: float
     exposed: tuple[str, ...] = ()
     classes: tuple[int, ...] = ()
+    misfit: float | None = None
+    """The objective over what it is at the client's own images, where noise is weighed: far above 1 the search failed,
+    whatever the defence does."""
 
 
 @dataclass(frozen=True)
@@ -280,14 +288,18 @@ def _interval(values: Sequence[float]) -> tuple[float | None, float | None]:
 
 
 def _took(guess: Reconstruction) -> dict[str, Fact]:
-    exposed: dict[str, Fact] = {"exposed": guess.exposed[0]} if guess.exposed else {}
-    return {"iterations": guess.iterations, "seconds": round(guess.seconds, 3), **exposed}
+    more: dict[str, Fact] = {"exposed": guess.exposed[0]} if guess.exposed else {}
+    if guess.misfit is not None:
+        more["misfit"] = round(guess.misfit, 3)
+    return {"iterations": guess.iterations, "seconds": round(guess.seconds, 3), **more}
 
 
 def _effort(guess: Reconstruction, secret: TrueImages) -> str:
     note = f"{guess.iterations} iterations, {guess.seconds / 60:.1f} min"
     if guess.exposed:
         note += f"; input of {guess.exposed[0]} read exactly"
+    if guess.misfit is not None and guess.misfit > FAILED:
+        note += f"; fits {guess.misfit:.1f} times worse than the client's own images: the search failed, not the leak"
     return f"{note}; no IIP: {secret.unread}" if secret.unread else note
 
 

@@ -48,6 +48,18 @@ class Problem:
         """Number of unknowns."""
         return self.canvas.size + (0 if self.labels is not None else self.canvas.count * self.classes)
 
+    @property
+    def truth(self) -> float | None:
+        """What the objective is at the client's own images on average, where noise is weighed; else None.
+
+        Twice the surprise is chi-square with a degree for each value that carries noise, and twice the belief's term
+        with one for each unknown pixel: the lowest objective of a search lies below, or the search fell short.
+        """
+        if not self.terms.likelihood:
+            return None
+        counted = zip(self.crossing.sizes, self.crossing.noise, (True, self.crossing.statistics), strict=True)
+        return (sum(n for n, std, counts in counted if counts and std > 0) + self.canvas.size) / 2
+
     def images(self, unknowns: Tensor, level: float = 1.0) -> Tensor:
         """The images that the unknowns stand for."""
         return self.canvas.draw(unknowns[: self.canvas.size], level)
