@@ -90,8 +90,8 @@ def _black(game: Game | None) -> Row:
     verdict = NOT_REPRODUCED if above and max(above) > max(printed.CLIENTS.values()) else UNDECIDED
     note = "clients in brackets; the likelihood ratio of the mean, public step divided out"
     return Row(
-        what, "0.06 to 0.12", ours, "95 % lower bounds", *game.size("benign", "black", "inverted", clients=2), verdict,
-        note,
+        what, "0.06 to 0.12", ours, "95 % lower bounds, the least of the seeds",
+        *game.size("benign", "black", "inverted", clients=2), verdict, note,
     )  # fmt: skip
 
 
