@@ -61,6 +61,18 @@ def started(text: str, folder: Path, **options) -> tuple[Path, list[str]]:
     return folder / "trial", leakline("run", str(study), "--on", "flower", *how, "--out", str(folder / "out"))
 
 
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
+def test_on_ray_without_a_network(eye, tmp_path):
+    study = write_study(tmp_path, STUDY + SCENARIOS)
+    command = leakline("run", str(study), "--on", "flower-sim", "--out", str(tmp_path / "out"))
+    done = subprocess.run([*alone(), *command], capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert eye.abroad() == []
+    assert eye.left_behind() == []
+    same_as_here(STUDY + SCENARIOS, tmp_path / "out", tmp_path / "here")
+    assert "3 of 3 cells done" in done.stdout
+
+
 LEAST = (
     STUDY.replace("rounds        = 3", "rounds        = 2").replace("clients = 3", "clients = 2")
     + """
@@ -79,22 +91,6 @@ parts            = 2
 """Every message starts a process of seconds, so as few as show it: one cell of two clients and two rounds, between
 which the server's state and the nodes' own layers must last, with noise, parts and judges at the nodes. The three
 scenarios, each of three clients and three rounds, are slow."""
-
-
-@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
-@pytest.mark.parametrize(
-    ("text", "cells"),
-    [pytest.param(LEAST, 1, id="one"), pytest.param(STUDY + SCENARIOS, 3, id="three", marks=pytest.mark.slow)],
-)
-def test_on_ray_without_a_network(eye, tmp_path, text, cells):
-    study = write_study(tmp_path, text)
-    command = leakline("run", str(study), "--on", "flower-sim", "--out", str(tmp_path / "out"))
-    done = subprocess.run([*alone(), *command], capture_output=True, text=True, timeout=600, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert eye.abroad() == []
-    assert eye.left_behind() == []
-    same_as_here(text, tmp_path / "out", tmp_path / "here")
-    assert f"{cells} of {cells} cells done" in done.stdout
 
 
 @pytest.mark.parametrize(
