@@ -15,12 +15,12 @@ from torch import nn
 from leakline.attacks import MENU, ClientInference
 from leakline.attacks.client_inference import PresenceScores, TrueWorld, difference
 from leakline.attacks.presence import Scores
-from leakline.attacks.worlds import bare, pairs, replayable, without
+from leakline.attacks.worlds import alone, bare, pairs, replayable, without
 from leakline.bench.training import Bench, Plan
 from leakline.data.base import Client, Data, Task
 from leakline.defences import GlobalDP, MetricPrivacy
 from leakline.errors import StudyError
-from leakline.federation import Federation, initial_weights
+from leakline.federation import Federation, initial_weights, keep_all
 from leakline.messages import Update
 from leakline.readings import Reading
 from leakline.strategies import Combine, Strategy, fedavg, fedmedian, fedopt, fedprox
@@ -299,6 +299,41 @@ def test_replayed_worlds_are_the_trained_ones(world: Federation, absent: str, tm
         assert len(names) == (3 if found.present or absent == "replaced" else 2)
 
 
+def test_who_takes_the_targets_place_answers_as_if_everybody_trained_together(tmp_path: Path) -> None:
+    """It is trained by itself; its update depends on nobody, so beside the others it would be the same."""
+    world = federation(evaluate="both")  # it holds no test data, and nobody need judge it
+    place = next(c for c in without(world, "c2", "replaced").task.clients if c.name not in world.clients)
+    crowd = replace(bare(world), task=replace(world.task, clients=(*world.task.clients, place)))
+    lab = lab_of(world, tmp_path)
+    found = {u.client: u for u in lab.variant(alone(world, place), keep_all).kept(0)[1]}
+    expected = {u.client: u for u in lab.variant(crowd, keep_all).kept(0)[1]}
+    assert list(found) == [place.name]
+    assert torch.allclose(found[place.name].delta.vector, expected[place.name].delta.vector, atol=1e-6)
+    assert found[place.name].examples == expected[place.name].examples == 30
+
+
+@pytest.mark.parametrize(("absent", "each"), [("removed", 1), ("replaced", 2)])
+def test_nobody_is_trained_for_a_place_that_stays_empty(absent: str, each: int, tmp_path: Path) -> None:
+    """A federation with the target for each pair, and whoever takes its place."""
+    lab = lab_of(federation(GlobalDP(0.5, 1.0)), tmp_path)
+    list(pairs(lab, "c2", 3, absent, 1))  # type: ignore[arg-type]
+    trained = [p.name for p in (tmp_path / "runs").iterdir() if p.name != lab.run.key]
+    assert len(trained) == 3 * each
+    billed = ClientInference(worlds=3, absent=absent).trains(lab.federation)  # type: ignore[arg-type]
+    assert len(billed) == each
+    assert sum(billed.values()) == pytest.approx(3 * (1 if absent == "removed" else 4 / 3))
+
+
+@pytest.mark.parametrize("rounds", [1, 2], ids=["replayed", "trained"])
+def test_worlds_side_by_side_are_those_of_one_process(rounds: int, tmp_path: Path) -> None:
+    world = federation(rounds=rounds)
+    alike = {}
+    for workers in (1, 2):
+        lab = replace(lab_of(world, tmp_path / str(workers)), workers=workers)
+        alike[workers] = [w.published[-1].vector for w in pairs(lab, "c2", 3, "replaced", rounds)]
+    assert all(torch.equal(a, b) for a, b in zip(alike[1], alike[2], strict=True))
+
+
 def test_a_second_defence_trains_no_new_world(tmp_path: Path) -> None:
     attack = ClientInference(worlds=3, shadow=0.25, scores=("loss",))
     plain, guarded = federation(), federation(GlobalDP(0.01, 5.0))
@@ -348,7 +383,7 @@ def test_the_sample_looks_at_as_many_examples_as_a_world_of_the_attack(tmp_path:
     looked.clear()
     for challenge in list(attack.challenges(lab)):
         attack.guess(challenge.view, challenge.hints)
-    judged = 3 * 30  # each pair's federation, when it was trained
+    judged = 2 * 30  # each pair's federation, when it was trained; the first is the attacked one
     # Without the target there is one test part fewer, and nobody asks for the loss on the server's.
     assert sum(looked) - judged == expected - 3 * (12 + 30)
 

@@ -25,6 +25,7 @@ from leakline.errors import ClientLost, LeaklineError
 from leakline.readings import Reading
 from leakline.strategies import MENU
 from leakline.study.cells import Cell, Study, grid
+from leakline.study.describe import description, key_of
 from leakline.study.lab import Lab
 from leakline.study.run import run_study
 from leakline.study.spec import load, parse
@@ -64,6 +65,61 @@ def test_a_probe_is_briefed_from_what_the_server_had_learned_when_the_run_ended(
     assert (run.path / "checkpoint.safetensors").read_bytes() == before
     other = fed.but(defences=(replace(defence, start=2),))  # a world of its own has learned nothing yet
     assert len(lab.probe(run.final_weights(), 0, clients=["b"], federation=other)) == 2
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_other_federations_are_there_once_and_in_order(tmp_path, workers):
+    """However many processes train them, whatever was there before and whatever of it had been kept."""
+    base = tiny.federation()
+    lab = Lab(base, Store(tmp_path), train_run(Store(tmp_path), base, workers=1), workers=workers)
+    others = [base, *(base.but(seed=seed) for seed in (3, 1, 2))]
+    expected = [tiny.run(other)[0].updates for other in others]
+    first = lab.variants(others[:3], keep=lambda index, client: False)
+    assert [one.kept(0) for one in first] == [None] * 3
+    found = lab.variants(others, keep=lambda index, client: index == 0)
+    assert [one.federation for one in found] == others
+    for one, updates in zip(found, expected, strict=True):
+        assert all(torch.equal(a.delta.vector, b.delta.vector) for a, b in zip(one.kept(0)[1], updates, strict=True))
+    logs = {path: path.read_bytes() for path in tmp_path.glob("runs/*/log.jsonl")}
+    assert len(logs) == 4
+    lab.variants(others, keep=lambda index, client: index == 0)
+    assert logs == {path: path.read_bytes() for path in tmp_path.glob("runs/*/log.jsonl")}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_is_wrong_with_another_federation_is_said_whoever_trained_it(tmp_path, workers):
+    base = tiny.federation()
+    lab = Lab(base, Store(tmp_path), train_run(Store(tmp_path), base, workers=1), workers=workers)
+    bad = tiny.federation(min_clients=3, task=tiny.task((8, 9, 0)))
+    with pytest.raises(ClientLost, match="only 2 of 3"):
+        lab.variants([base.but(seed=5), bad, base.but(seed=6)])
+    good = lab.variants([base.but(seed=5)])  # what could be trained is there
+    assert good[0].run.end["status"] == "finished"
+
+
+def test_federations_that_somebody_else_trains_come_last(tmp_path):
+    """Another process lets go of the first only when the others are there."""
+    base, store = tiny.federation(), Store(tmp_path)
+    lab = Lab(base, store, train_run(store, base, workers=1), workers=1)
+    others = [base.but(seed=seed) for seed in (1, 2, 3)]
+    first, *rest = [store.run(key_of(description(other))) for other in others]
+    context = multiprocessing.get_context("fork")
+    holds = context.Event()
+
+    def hold() -> None:
+        with first.locked():
+            holds.set()
+            patience = time.monotonic() + 30
+            while time.monotonic() < patience and not all(run.end for run in rest):
+                time.sleep(0.01)
+            os._exit(0 if all(run.end for run in rest) else 1)  # a claim ends with its process
+
+    process = context.Process(target=hold)
+    process.start()
+    assert holds.wait(30)
+    assert [one.federation for one in lab.variants(others)] == others
+    process.join()
+    assert process.exitcode == 0
 
 
 def test_a_study_fills_its_grid(tmp_path):

@@ -159,6 +159,10 @@ class Lab(Protocol):
         """Another federation's lab, trained if that has not been done yet; what ``keep`` asks for is kept."""
         ...
 
+    def variants(self, federations: Sequence[Federation], keep: Keep = keep_none) -> Sequence[Lab]:
+        """The lab of each of several other federations: `variant`, trained side by side."""
+        ...
+
     def watched(self, federations: Sequence[Federation], look: Look) -> list[dict[str, np.ndarray]]:
         """What ``look`` writes down of each federation, trained side by side where that has not been done yet.
 

@@ -135,8 +135,10 @@ class ClientInference(Attack):
         starts = self.worlds * federation.warm_work / examples if self.initial == "each" else 0.0
         if replayable(inside):
             strategy = bare(inside).strategy
-            with_stand_in = 1 + (federation.task.validation is not None) / len(federation.task.clients)
-            return {f"worlds/{strategy}": self.worlds * with_stand_in + starts}
+            rounds = {f"worlds/{strategy}": self.worlds + starts}
+            if self.absent == "replaced":
+                rounds[f"stand-ins/{strategy}"] = self.worlds / len(federation.task.clients) + starts
+            return rounds
         return {f"worlds/{federation.strategy}/{federation.defences}": 2.0 * self.worlds * self.rounds + starts}
 
     def samples(self, federation: Federation) -> list[Sample]:

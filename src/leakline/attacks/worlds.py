@@ -7,7 +7,8 @@ A client's update of the first round depends on the initial model, its own data 
 nobody else. So one undefended federation, trained once and kept in the store, yields the published model of *every*
 world that differs only in who takes part, in the server's strategy or in a defence that acts at the server: its
 updates are put through `federate` again. Where that does not hold (several rounds, defences at the clients) both
-worlds are trained in full, once, under their content hashes.
+worlds are trained in full, once, under their content hashes. Worlds need nothing of each other, so they are trained
+side by side.
 """
 
 from __future__ import annotations
@@ -48,16 +49,12 @@ def pairs(
     ``initial``: all start from the model that the lab's federation published ("published"), or each pair from a model
     of its own seed ("each").
     """
-    for pair in range(worlds):
-        inside = replace(_history(lab.federation, pair, initial), rounds=rounds)
-        outside = without(inside, target, absent)
-        if replayable(inside):
-            start, updates = _first_updates(lab, inside, target)
-            for world, present in ((inside, True), (outside, False)):
-                yield World(world, (start, _replayed(world, start, updates)), present, pair)
-        else:
-            for world, present in ((inside, True), (outside, False)):
-                yield World(world, _published(lab, world), present, pair)
+    inside = [replace(_history(lab.federation, pair, initial), rounds=rounds) for pair in range(worlds)]
+    outside = [without(world, target, absent) for world in inside]
+    made = _replayed if replayable(inside[0]) else _trained
+    for pair, published in enumerate(made(lab, inside, outside)):
+        for world, models, present in zip((inside[pair], outside[pair]), published, (True, False), strict=True):
+            yield World(world, models, present, pair)
 
 
 def _history(federation: Federation, pair: int, initial: Initial) -> Federation:
@@ -68,13 +65,23 @@ def _history(federation: Federation, pair: int, initial: Initial) -> Federation:
     return replace(federation, seed=federation.seed + STRIDE * pair, initial_seed=start)
 
 
-def _published(lab: Lab, world: Federation) -> tuple[Weights, ...]:
-    """Every model of a history, the initial one first: what a round sent is kept with one client's update of it."""
-    first = world.task.clients[0].name
-    keep: Keep = keep_none if world.rounds == 1 else lambda index, client: client == first
-    there = lab.variant(world, keep=keep)
-    kept = [there.kept(index) for index in range(1, world.rounds)]
-    return (initial_weights(world), *(k[0] for k in kept if k is not None), there.final_weights())
+Published = tuple[Weights, ...]
+Histories = Iterator[tuple[Published, Published]]
+"""The models of each pair's two worlds."""
+
+
+def _trained(lab: Lab, inside: Sequence[Federation], outside: Sequence[Federation]) -> Histories:
+    """Both histories of each pair, trained in full."""
+    return zip(_published(lab, inside), _published(lab, outside), strict=True)
+
+
+def _published(lab: Lab, worlds: Sequence[Federation]) -> Iterator[Published]:
+    """Every model of each history, the initial one first: what a round sent is kept with one client's update of it."""
+    first = worlds[0].task.clients[0].name
+    keep: Keep = keep_none if worlds[0].rounds == 1 else lambda index, client: client == first
+    for world, there in zip(worlds, lab.variants(worlds, keep), strict=True):
+        kept = [there.kept(index) for index in range(1, world.rounds)]
+        yield initial_weights(world), *(k[0] for k in kept if k is not None), there.final_weights()
 
 
 def without(federation: Federation, target: str, absent: Absent) -> Federation:
@@ -117,18 +124,38 @@ def bare(federation: Federation) -> Federation:
     return replace(federation, defences=(), strategy=strategy)
 
 
-def _first_updates(lab: Lab, inside: Federation, target: str) -> tuple[Weights, Mapping[str, Update]]:
-    """The initial model and everybody's first update, the stand-in's included: trained once for all defences."""
-    everybody = inside.task.clients
-    if inside.task.validation is not None:
-        everybody += (stand_in(target, inside.task.validation),)
-    source = bare(replace(inside, task=replace(inside.task, clients=everybody)))
-    kept = lab.variant(source, keep=keep_all).kept(0)
-    start, updates = kept if kept is not None else (initial_weights(source), [])
-    by_name = {update.client: update for update in updates}
-    if missing := {c.name for c in everybody} - set(by_name):
-        raise ClientLost(f"client {min(missing)} gave no usable update", "paired worlds", "mend it, then run again")
-    return start, by_name
+def alone(federation: Federation, client: Client) -> Federation:
+    """The federation of that client only, which nobody judges: it may hold no test data."""
+    return replace(bare(federation), task=replace(federation.task, clients=(client,))).but(evaluate="server")
+
+
+def _replayed(lab: Lab, inside: Sequence[Federation], outside: Sequence[Federation]) -> Histories:
+    """Both histories of each pair, from everybody's first updates: trained once for all defences.
+
+    Whoever takes the target's place depends on nobody either, and trains by itself.
+    """
+    everybody = lab.variants([bare(world) for world in inside], keep_all)
+    members = {client.name for client in inside[0].task.clients}
+    newcomers = [[c for c in world.task.clients if c.name not in members] for world in outside]
+    places = [alone(world, client) for world, new in zip(inside, newcomers, strict=True) for client in new]
+    others = iter(lab.variants(places, keep_all))
+    for with_target, without_target, there, new in zip(inside, outside, everybody, newcomers, strict=True):
+        start, updates = _first_updates(there)
+        for _ in new:
+            updates |= _first_updates(next(others))[1]
+        if missing := {c.name for w in (with_target, without_target) for c in w.task.clients} - set(updates):
+            raise ClientLost(f"client {min(missing)} gave no usable update", "paired worlds", "mend it, then run again")
+        yield (
+            (start, _replay(with_target, start, updates)),
+            (start, _replay(without_target, start, updates)),
+        )
+
+
+def _first_updates(lab: Lab) -> tuple[Weights, dict[str, Update]]:
+    """What a federation began from, and what its clients answered."""
+    kept = lab.kept(0)
+    start, updates = kept if kept is not None else (initial_weights(lab.federation), [])
+    return start, {update.client: update for update in updates}
 
 
 @dataclass(frozen=True)
@@ -143,5 +170,5 @@ class _Replay:
         yield from answers
 
 
-def _replayed(federation: Federation, start: Weights, updates: Mapping[str, Update]) -> Weights:
+def _replay(federation: Federation, start: Weights, updates: Mapping[str, Update]) -> Weights:
     return next(federate(federation, _Replay(updates), keep=keep_none, state=State(weights=start))).result

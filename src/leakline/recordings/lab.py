@@ -143,6 +143,10 @@ class RecordedLab:
         """Refused: nothing can be trained."""
         _refuse("other federations trained for comparison")
 
+    def variants(self, federations: Sequence[Federation], keep: Keep = keep_none) -> Sequence[RecordedLab]:
+        """Refused: nothing can be trained."""
+        _refuse("other federations trained for comparison")
+
     def place(self, federation: Federation, told: Mapping[str, Any]) -> AbstractContextManager[Transport]:
         """Refused: nothing can be trained."""
         _refuse("a run of its own")

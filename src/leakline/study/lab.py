@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +21,13 @@ from leakline.messages import Dropped, Keep, Memory, Order, Update
 from leakline.randomness import Stream
 from leakline.readings import Reading
 from leakline.runtimes.client import reason_of
+from leakline.runtimes.forks import FORKABLE, Tells, side_by_side
 from leakline.runtimes.local import LocalTransport
 from leakline.runtimes.machine import cores
 from leakline.study import artefacts
 from leakline.study.counted import Counted
-from leakline.study.describe import describe, key_of
+from leakline.study.describe import describe, description, key_of
+from leakline.study.first_round import FirstRound
 from leakline.study.store import Run, Store
 from leakline.study.train import Progress, silent, train_run
 from leakline.study.watched import watched
@@ -137,24 +141,77 @@ class Lab:
         if self.counted is not None:
             self.counted.world_is_there(federation.rounds)
         other = Lab(federation, self.store, run, self.workers)
-        wanted = {(i, name) for i, cohort in enumerate(other.cohorts()) for name in cohort if keep(i, name)}
-        if wanted - run.kept.there():  # the run was there already, from a study that kept less
-            with run.locked(wait=True), LocalTransport(federation, self.workers) as transport:
+        if other._lacks(keep):  # the run was there already, from a study that kept less
+            with run.locked(wait=True), FirstRound(LocalTransport(federation, self.workers)) as transport:
                 for round_ in federate(federation, transport, keep=keep):
                     run.kept.add(round_)
         return other
 
+    def variants(self, federations: Sequence[Federation], keep: Keep = keep_none) -> list[Lab]:
+        """The lab of each of several other federations, trained side by side: each in one process.
+
+        Where there is one process for all, those that somebody else is training come last: by then they may be there.
+        """
+        missing = [world for world in federations if not self._is_there(world, keep)]
+        if not (min(self._lanes, len(missing)) > 1 and FORKABLE):
+            return self._one_by_one(federations, keep)
+        done = len(federations) - len(missing)
+        apart = replace(self, workers=1, counted=None)
+
+        def hears(number: int, told: Mapping[str, Any]) -> None:
+            nonlocal done
+            done += 1
+            self._count_trained(missing[number], done, len(federations))
+
+        side_by_side([partial(_train_apart, apart, world, keep) for world in missing], self._lanes, hears)
+        return [replace(self, counted=None).variant(world, keep) for world in federations]
+
+    def _one_by_one(self, federations: Sequence[Federation], keep: Keep) -> list[Lab]:
+        labs, left = dict[int, Lab](), list(range(len(federations)))
+        while left:
+            free = (number for number in left if not self._run_of(federations[number]).held)
+            left.remove(number := next(free, left[0]))
+            labs[number] = self.variant(federations[number], keep)
+        return [labs[number] for number in range(len(federations))]
+
+    def _run_of(self, federation: Federation) -> Run:
+        return self.store.run(key_of(description(federation.granted)))
+
+    def _is_there(self, federation: Federation, keep: Keep) -> bool:
+        run = self._run_of(federation)
+        end = run.end
+        return end is not None and end["status"] == "finished" and not Lab(federation, self.store, run)._lacks(keep)
+
+    def _lacks(self, keep: Keep) -> bool:
+        """Whether some update that ``keep`` asks for is not in the store."""
+        wanted = {(i, name) for i, cohort in enumerate(self.cohorts()) for name in cohort if keep(i, name)}
+        return bool(wanted - self.run.kept.there())
+
+    @property
+    def _lanes(self) -> int:
+        """How many federations may be trained side by side."""
+        return (self.workers or cores()) if self.federation.engine.device == "cpu" else 1
+
+    def _count_trained(self, federation: Federation, done: int, every: int) -> None:
+        if self.counted is not None:
+            self.counted.watched(federation.rounds, done, every, self._lanes)
+        else:
+            self.says(f"{done} of {every} federations to compare with")
+
     def watched(self, federations: Sequence[Federation], look: base.Look) -> list[dict[str, np.ndarray]]:
         """What ``look`` writes down of each federation; those that no attack on this run has had yet are trained."""
-        lanes = (self.workers or cores()) if self.federation.engine.device == "cpu" else 1
 
         def trained(federation: Federation, done: int) -> None:
-            if self.counted is not None:
-                self.counted.watched(federation.rounds, done, len(federations), lanes)
-            else:
-                self.says(f"{done} of {len(federations)} federations to compare with")
+            self._count_trained(federation, done, len(federations))
 
-        return watched(self.run.notes("watched"), federations, look, lanes, trained)
+        return watched(self.run.notes("watched"), federations, look, self._lanes, trained)
+
+
+def _train_apart(lab: Lab, federation: Federation, keep: Keep, tells: Tells, stopped: Callable[[], bool]) -> None:
+    """Train a federation in a process of its own; what was wrong with it is found again, and said, by who asked."""
+    with contextlib.suppress(LeaklineError):
+        lab.variant(federation, keep)
+        tells({"done": True})
 
 
 def meet(attacks: Mapping[str, Attack], lab: Lab) -> None:
