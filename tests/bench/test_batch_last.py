@@ -9,7 +9,7 @@ from torch import nn
 import tiny
 from leakline.bench.batch_last import MOST_VALUES, SIZES, BatchLast, known
 from leakline.bench.training import Bench, Job, Plan, train
-from leakline.models.small import SmallCNN
+from leakline.models.small import MotionCNN, SmallCNN
 from leakline.randomness import Stream
 from leakline.runtimes.client import _gradient
 from leakline.utility import objective
@@ -32,17 +32,46 @@ NETWORKS = {
         nn.Conv2d(2, 3, 3, padding=1), nn.Conv2d(3, 4, 1), nn.MaxPool2d(2, 2), nn.MaxPool2d((2, 2)),
         nn.Flatten(), nn.Linear(24, tiny.CLASSES),
     ),
+    "no padding": lambda: nn.Sequential(
+        nn.Conv2d(2, 3, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(3, 4, (2, 3)), nn.ReLU(),
+        nn.Flatten(), nn.Linear(4 * 2 * 3, tiny.CLASSES),
+    ),
+    "padded a little": lambda: nn.Sequential(
+        nn.Conv2d(2, 3, 5, padding=1), nn.Conv2d(3, 2, (4, 5), padding=(1, 0)), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(2 * 2 * 3, tiny.CLASSES),
+    ),
+    "odd": lambda: nn.Sequential(
+        nn.Conv2d(2, 3, 3, padding=1), *(nn.MaxPool2d(2) for _ in range(2)), nn.Conv2d(3, 4, 3, padding=1),
+        nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(4, tiny.CLASSES),
+    ),
+    "odd rows": lambda: nn.Sequential(
+        nn.Conv2d(2, 3, (2, 2)), nn.MaxPool2d(2), nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(),
+        nn.Flatten(), nn.Linear(4 * 3 * 5, tiny.CLASSES),
+    ),
     "other kernels": lambda: nn.Sequential(
         nn.Conv2d(2, 3, (5, 3), padding=(2, 1)), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(3, 2, (1, 7), padding=(0, 3)),
         nn.ReLU(inplace=True), nn.Flatten(), nn.ReLU(), nn.Linear(48, 5), nn.ReLU(), nn.Linear(5, tiny.CLASSES),
     ),
 }  # fmt: skip
+SIGNALS = {
+    "motion-cnn": lambda: MotionCNN((4, 5), (6, 5)).build((3, 29), tiny.CLASSES),
+    "padded signals": lambda: nn.Sequential(
+        nn.Conv1d(3, 4, 5, padding=2), nn.MaxPool1d(2), nn.ReLU(), nn.Conv1d(4, 2, 4, padding=1), nn.MaxPool1d(2, 2),
+        nn.Conv1d(2, 3, 3), nn.Flatten(), nn.Linear(3 * 4, tiny.CLASSES),
+    ),
+}  # fmt: skip
+NETWORKS |= SIGNALS
 SHAPE = (2, 8, 12)
+SIGNAL = (3, 29)
+
+
+def shape_of(name: str) -> tuple[int, ...]:
+    return SIGNAL if name in SIGNALS else SHAPE
 
 
 def bench_of(name: str) -> Bench:
     torch.manual_seed(3)
-    return Bench(NETWORKS[name](), LOSS, shape=SHAPE)
+    return Bench(NETWORKS[name](), LOSS, shape=shape_of(name))
 
 
 def gradients(model: nn.Module) -> list[torch.Tensor]:
@@ -56,7 +85,7 @@ def test_outputs_loss_and_gradients_are_those_of_torch(name):
     bench = bench_of(name)
     quick = bench.batch_last
     for n in (1, 5, 3, 5):  # memory of one size is used again
-        data = tiny.blobs(n, n, SHAPE)
+        data = tiny.blobs(n, n, shape_of(name))
         outputs = bench.model(data.x)
         value = LOSS(outputs, data.y)
         value.backward()
@@ -69,10 +98,11 @@ def test_outputs_loss_and_gradients_are_those_of_torch(name):
             torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-4)
 
 
-def test_of_equal_pixels_the_first_gets_the_gradient_as_in_torch():
+@pytest.mark.parametrize("name", ["small-cnn", "odd", "padded signals"])
+def test_of_equal_pixels_the_first_gets_the_gradient_as_in_torch(name):
     """Flat images: all pixels of a pool are equal, and the borders of a convolution tell which of them was taken."""
-    bench = bench_of("small-cnn")
-    x, y = torch.ones(4, *SHAPE) * torch.arange(4.0)[:, None, None, None], torch.tensor([0, 1, 2, 0])
+    bench, shape = bench_of(name), shape_of(name)
+    x, y = torch.arange(4.0).view(-1, *(1 for _ in shape)).expand(4, *shape), torch.tensor([0, 1, 2, 0])
     LOSS(bench.model(x), y).backward()
     expected = gradients(bench.model)
     bench.batch_last(bench.model, x, y)
@@ -81,10 +111,10 @@ def test_of_equal_pixels_the_first_gets_the_gradient_as_in_torch():
 
 
 @pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
-@pytest.mark.parametrize("name", ["small-cnn", "no pool"])
+@pytest.mark.parametrize("name", ["small-cnn", "no pool", "no padding", "motion-cnn"])
 def test_it_takes_the_steps_of_the_plain_loop(name, plan):
     bench = bench_of(name)
-    job = Job(bench.initial, tiny.blobs(11, 1, SHAPE), Stream(0, 0, "a", "train"), 0)
+    job = Job(bench.initial, tiny.blobs(11, 1, shape_of(name)), Stream(0, 0, "a", "train"), 0)
     found, expected = train(bench, job, plan, bench.batch_last), train(bench, job, plan)
     assert found.steps == expected.steps
     assert found.loss == pytest.approx(expected.loss, abs=1e-5)
@@ -93,7 +123,11 @@ def test_it_takes_the_steps_of_the_plain_loop(name, plan):
 
 STRANGE = {
     "strides": lambda: nn.Sequential(nn.Conv2d(2, 3, 3, 2, 1), nn.Flatten(), nn.Linear(72, 3)),
-    "no padding": lambda: nn.Sequential(nn.Conv2d(2, 3, 3), nn.Flatten(), nn.Linear(180, 3)),
+    "padded wide": lambda: nn.Sequential(nn.Conv2d(2, 3, 3, padding=2), nn.Flatten(), nn.Linear(420, 3)),
+    "padded by name": lambda: nn.Sequential(nn.Conv2d(2, 3, 3, padding="same"), nn.Flatten(), nn.Linear(288, 3)),
+    "pooled all away": lambda: nn.Sequential(
+        nn.Conv2d(2, 3, 3), nn.MaxPool2d(2), nn.MaxPool2d((2, 1), (2, 1)), nn.Flatten(), nn.Linear(15, 3)
+    ),
     "groups": lambda: nn.Sequential(nn.Conv2d(2, 4, 3, padding=1, groups=2), nn.Flatten(), nn.Linear(384, 3)),
     "dilation": lambda: nn.Sequential(nn.Conv2d(2, 3, 3, padding=1, dilation=2), nn.Flatten(), nn.Linear(180, 3)),
     "even kernels": lambda: nn.Sequential(nn.Conv2d(2, 3, 2, padding=1), nn.Flatten(), nn.Linear(351, 3)),
@@ -104,9 +138,6 @@ STRANGE = {
     "tanh": lambda: nn.Sequential(nn.Conv2d(2, 3, 3, padding=1), nn.Tanh(), nn.Flatten(), nn.Linear(288, 3)),
     "means": lambda: nn.Sequential(nn.Conv2d(2, 3, 3, padding=1), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(72, 3)),
     "thirds": lambda: nn.Sequential(nn.Conv2d(2, 3, 3, padding=1), nn.MaxPool2d(3), nn.Flatten(), nn.Linear(24, 3)),
-    "odd": lambda: nn.Sequential(
-        nn.Conv2d(2, 3, 3, padding=1), *(nn.MaxPool2d(2) for _ in range(3)), nn.Flatten(), nn.Linear(3, 3)
-    ),
     "masks": lambda: nn.Sequential(nn.Conv2d(2, 1, 3, padding=1)),
     "no image": lambda: nn.Sequential(nn.Flatten(), nn.Linear(192, 3)),
     "not a stack": lambda: nn.Conv2d(2, 1, 3, padding=1),
@@ -121,6 +152,16 @@ def test_other_networks_are_left_to_torch(name):
     assert Bench(model, LOSS, shape=SHAPE).batch_last is None
     with pytest.raises(ValueError, match="not a plain stack"):
         BatchLast(model, LOSS, SHAPE)
+
+
+def test_inputs_that_leave_nothing_are_left_to_torch():
+    for name, shape in [
+        ("no padding", (2, 3, 12)),
+        ("motion-cnn", (3, 10)),
+        ("motion-cnn", (3, 1, 29)),
+        ("odd", (29,)),
+    ]:
+        assert not known(NETWORKS[name](), shape)
 
 
 def test_a_frozen_layer_is_left_to_torch():

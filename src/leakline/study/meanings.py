@@ -105,8 +105,8 @@ MEANINGS: dict[str, tuple[str, str]] = {
     ),
     "patience": ("Stop once the loss has not fallen for so many rounds; 0: never.", "patience = 5"),
     "convolutions": (
-        '`"batch-last"`: small plain networks are computed in another order of memory, a step in 0.4 to '
-        "0.8 of the time, equal to rounding.",
+        '`"batch-last"`: small plain networks, of images or signals, are computed in another order of memory, a step '
+        "in 0.4 to 0.8 of the time, equal to rounding.",
         'convolutions = "batch-last"',
     ),
     "together": ("Small clients in vectorised groups, or one by one.", 'together = "off"'),
