@@ -11,7 +11,7 @@ Fact = str | float
 BESIDE = frozenset({
     "p", "sd", "iterations", "seconds", "rules", "chosen", "decoys", "pool", "exposed", "labels", "ceiling", "defence",
     "situation", "releases", "promised", "confidence", "delta", "angle", "ratio_1", "ratio_2", "moved", "seat", "blind",
-    "effort", "needs", "work", "worlds", "patients", "risk", "parameters", "records", "known",
+    "effort", "needs", "work", "misfit", "worlds", "patients", "risk", "parameters", "records", "known",
     "nearest", "nearest-again",
 })  # fmt: skip
 """Keys of ``about`` that were found with the number. All others tell one figure of an attack from another."""

@@ -10,14 +10,14 @@ from statistics import mean
 import numpy as np
 import pytest
 
-from leakline.papers.metric_privacy import PAPER, charts
+from leakline.papers.metric_privacy import PAPER, charts, tables
 from leakline.papers.metric_privacy import printed as paper_000_printed
 from leakline.papers.metric_privacy.gaps import pooled
 from leakline.papers.metric_privacy.tables import accuracies
 from leakline.readings import Reading
 from leakline.report.charts.menu import save
 from leakline.report.verdicts import NOT_RUN, nothing
-from leakline.results import Estimate, Results, read
+from leakline.results import Cell, Estimate, Results, read
 from leakline.results.table import FORMS, Table, render
 from leakline.study.run import run_study
 from leakline.study.spec import load, parse
@@ -217,7 +217,9 @@ def test_the_pooled_tests_are_stated_before_they_are_run(trained: Results, attac
         equal_z, equal_noise, *_, hidden = rows
         assert all("two-sided sign test" in row.note for row in (equal_z, equal_noise))
         assert "t-interval" in hidden.note
-        assert {row.ours == NOT_RUN for row in rows} == {stores is not ran}
+        small = [row for row in rows if not row.what.startswith("at the paper's size")]  # which was not run
+        assert {row.ours == NOT_RUN for row in small} == {stores is not ran}
+        assert len(rows) == len(small) + 2
     pairs = [row[3].mean for row in table("gap", trained).rows if row[1] in ("fedavg", "fedopt")]
     assert equal_noise.ours == f"{mean(pairs):.3f}"
     assert equal_noise.seeds == 2
@@ -241,6 +243,45 @@ def test_inference_tables(attacked: Results) -> None:
     found = table("inference", attacked)
     assert len(found.rows) == 8 * 6  # settings x scores
     assert table("10", attacked).rows[0][1] == 0.595
+
+
+def test_runs_at_the_papers_size_stand_for_its_numbers(trained: Results, attacked: Results) -> None:
+    """Beside runs at another size: those have their own tables and the claims over strategies."""
+    size = tables.PAPER_SIZE
+    same = [c for c in attacked.finished.cells if c.labels["strategy"] == "fedavg"]
+    larger = [replace(c, labels={"scenario": size, **c.labels}, readings=(), attacks=doubled(c)) for c in same]
+    both = replace(attacked, cells=(*attacked.cells, *larger))
+    assert tables.at_desk(both).cells == attacked.finished.cells
+    assert [c.labels["scenario"] for c in tables.at_paper_size(both).cells] == [size] * 4
+    assert table("9", both).rows == table("9", attacked).rows
+    nine = {row[0]: row for row in table(f"9-{size}", both).rows}
+    assert nine["aggregated"][2].mean == pytest.approx(2 * table("9", attacked).rows[0][2].mean)
+    alone, beside = (
+        PAPER.verdicts({"metric-privacy": trained, "client-inference": results}) for results in (attacked, both)
+    )
+    for title in alone:
+        before, after = ([r.what for r in found[title]] for found in (alone, beside))
+        assert before == after
+    moved = {title for title in alone if alone[title] != beside[title]}
+    assert moved == {
+        "Table 9: client inference, FedAvg", "Table 11: test loss after round 1, client inference scenario",
+        "What the paper concludes",
+    }  # fmt: skip
+    rows = beside["Table 9: client inference, FedAvg"]
+    assert all(row.note.startswith("at the paper's size") for row in rows)
+    assert float(rows[0].ours) == pytest.approx(nine["aggregated"][2].mean, abs=5e-4)
+    claims = {row.what: row for row in beside["What the paper concludes"]}
+    before = {row.what: row for row in alone["What the paper concludes"]}
+    own = [what for what in claims if what.startswith("at the paper's size")]
+    assert len(own) == 2
+    assert all(before[what].ours == NOT_RUN != claims[what].ours for what in own)
+    assert all(before[what] == claims[what] for what in set(claims) - set(own))
+
+
+def doubled(cell: Cell) -> tuple[Reading, ...]:
+    """An attack's losses twice as large."""
+    losses = ("aggregated-loss", "shadow-loss", "test-loss")
+    return tuple(replace(r, value=2 * r.value, low=None, high=None) if r.measure in losses else r for r in cell.attacks)
 
 
 def test_the_printed_figures_hang_together() -> None:

@@ -296,8 +296,29 @@ def test_accuracy_stands_against_no_noise_and_the_commonest_class(results: Resul
     worst = row_of(table, "nine-clients", 10.0)
     assert worst["accuracy"] == pytest.approx(0.4)
     assert worst["95 % interval"] == "[0.350, 0.450]"
-    assert worst["accuracy at sigma0 = 0"] == pytest.approx(0.9)
+    assert worst["less that at sigma0 = 0"].mean == pytest.approx(0.4 - 0.9)
+    assert worst["the same over all rounds"].mean == pytest.approx((0.4 - 0.9) / 2)  # each begins at 0.1
+    assert row_of(table, "nine-clients", 0.0)["less that at sigma0 = 0"] is None
     assert (worst["commonest class"], worst["n"]) == (0.7, 100)
+
+
+@pytest.mark.parametrize(
+    ("noised", "verdict"), [((0.7, 0.71, 0.72), "yes"), ((0.95, 0.96, 0.97), "no"), ((0.7, 0.99, 0.9), "open")]
+)
+def test_what_noise_costs_at_the_end_is_paired_by_seed(tmp_path: Path, noised: Sequence[float], verdict: str):
+    maker = Maker(tmp_path / "store")
+    for seed, (free, value) in enumerate(zip((0.9, 0.91, 0.92), noised, strict=True)):
+        maker.add("utility", "sigma0-0", accuracy=free, seed=seed, sizes=SIZES)
+        for sigma0, at in ((1.0, free), (50.0, value)):
+            stack = [{"use": FILTER, "sigma0": sigma0}]
+            maker.add("utility", f"sigma0-{sigma0:g}", stack, accuracy=at, seed=seed, sizes=SIZES)
+    made = maker.done()
+    claim = next(row for row in headline(made).rows if row[0].startswith("the model is less accurate"))
+    assert (claim[3], claim[4]) == (verdict, 3)
+    differences = np.array(noised) - (0.9, 0.91, 0.92)
+    assert f"sigma0 = 50: {differences.mean():.3f}" in claim[2]
+    assert "sigma0 = 1: 0.000 ± 0.000" in claim[2]
+    assert row_of(paper_001_figures.figure_8b(made), "utility", 50.0)["less that at sigma0 = 0"].seeds == 3
 
 
 def test_dp_sgd_has_its_epsilon_from_the_card(results: Results):

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
+from statistics import mean
 
 from leakline.papers.gradient_inversion import printed
-from leakline.papers.gradient_inversion.means import NOT_SAFE, Measured, measured, paired
+from leakline.papers.gradient_inversion.figures import by_noise
+from leakline.papers.gradient_inversion.means import NOT_SAFE, Measured, cost, measured, paired
 from leakline.papers.gradient_inversion.turns import HIGH_RISK, OURS, Turn, in_order, noisy, of, turns
-from leakline.results import Results
+from leakline.results import Results, table
 from leakline.results.table import Table
 
 NOT_RUN = "not run"
@@ -34,7 +36,7 @@ def claims(results: Results) -> list[Claim]:
     return [
         _prior([t for t in noise if t.case.plain]), *_high_risk(noise), _others(noise), _others_identified(noise),
         *_failing(free, turns(results, lambda s: s.defence == "fedbn")), _images(free), _steps(free), _phase(free),
-        _dp_sgd(turns(results, lambda s: s.scenario == "dp-sgd" and s.kind == "dp-sgd")),
+        _accuracy(results), _dp_sgd(turns(results, lambda s: s.scenario == "dp-sgd" and s.kind == "dp-sgd")),
     ]  # fmt: skip
 
 
@@ -202,6 +204,24 @@ def _phase(free: Sequence[Turn]) -> Claim:
         return Claim(*claim)
     ours = f"RDLV in round {rounds[-1] + 1} minus {rounds[0] + 1}, same images: {shown(gap.difference)}"
     return Claim(*claim, ours, _agrees(gap.difference, above=True), gap.difference.seeds)
+
+
+def _accuracy(results: Results) -> Claim:
+    """What the filter's noise costs at the end of a training of many rounds, and on the way there."""
+    claim = "the model is less accurate the more noise there is", "accuracy drops (Fig. 8)"
+    levels = {x: own for x, own in by_noise(results).get("utility", {}).items() if own}
+    free = levels.pop(0.0, [])
+    found = {x: ends for x, own in levels.items() if (ends := cost(own, free)) is not None}
+    if not found:
+        return Claim(*claim)
+    most = max(found)
+    rounds = max(case.cell.rounds for case in free)
+    after = "; ".join(f"sigma0 = {x:g}: {table.shown(ends)}" for x, ends in found.items())
+    way = table.shown(cost(levels[most], free, mean))
+    ours = f"after {rounds} rounds, less that without noise: {after}; mean over all rounds at {most:g}: {way}"
+    ends = found[most]
+    agrees = "open" if ends.low is None else side(Measured(ends.mean, ends.low, ends.high, 0), above=False)
+    return Claim(*claim, ours, agrees, ends.seeds)
 
 
 def _dp_sgd(found: Sequence[Turn]) -> Claim:

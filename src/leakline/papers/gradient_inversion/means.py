@@ -13,6 +13,7 @@ from leakline.leakage import clopper_pearson, over_units
 from leakline.leakage.interval import mean_interval
 from leakline.papers.gradient_inversion.turns import Case, Turn
 from leakline.readings import Reading
+from leakline.results.estimate import Estimate, estimate
 from leakline.results.settings import groups_of
 from leakline.text import number
 
@@ -142,6 +143,21 @@ def accuracy(found: Sequence[Case]) -> Measured | None:
     values = [float(r.value) for r in readings]
     low, high = _ends(readings) if len(readings) == 1 else (min(values), max(values))
     return Measured(sum(values) / len(values), low, high, readings[0].n or 1, majority(found))
+
+
+def accuracies(case: Case) -> list[float]:
+    """Test accuracy after every round."""
+    kept = [r for r in case.cell.readings if r.measure == "accuracy" and r.client is None and r.round is not None]
+    return [float(r.value) for r in sorted(kept, key=lambda r: r.round or 0)]
+
+
+def cost(
+    noised: Sequence[Case], free: Sequence[Case], of: Callable[[Sequence[float]], float] = lambda every: every[-1]
+) -> Estimate | None:
+    """What noise does to the accuracy, paired by seed: after the last round, or ``of`` all rounds' accuracies."""
+    before = {case.cell.labels.get("seed"): found for case in free if (found := accuracies(case))}
+    pairs = [(found, before.get(case.cell.labels.get("seed"))) for case in noised if (found := accuracies(case))]
+    return estimate([of(found) - of(other) for found, other in pairs if other is not None])
 
 
 def majority(found: Sequence[Case]) -> float | None:

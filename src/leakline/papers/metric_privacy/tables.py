@@ -26,6 +26,8 @@ from leakline.results.table import Table
 OURS = "ours: mean over seeds, with standard deviation and 95 % t-interval (cut to the range) where there are several"
 WORLDS = "ours: mean over worlds with the target, after round 1, [95 % t-interval]"
 LAST = 5
+PAPER_SIZE = "paper-size"
+"""The scenario of client inference that runs at the paper's size, beside one that does not."""
 Judge = Literal["clients", "server"]
 _COUNTS = ("", "total", "class 0", "class 1", "class 2", "class 3")
 
@@ -94,18 +96,36 @@ def table_a12(results: Results) -> Table:
     return Table(title, _columns("strategy"), tuple(rows), f"{OURS}; paper: five runs")
 
 
+def at_desk(results: Results) -> Results:
+    """The finished cells of client inference but those at the paper's size beside them."""
+    return results.finished.where(scenario=lambda scenario: scenario != PAPER_SIZE)
+
+
+def at_paper_size(results: Results) -> Results:
+    """The finished cells of client inference at the paper's size, beside others that are not."""
+    return results.finished.where(scenario=PAPER_SIZE)
+
+
 def table_11(results: Results) -> Table:
     """Table 11: test loss after round 1 of the client inference scenario."""
-    grid = results.finished.by("strategy", "defence")
+    return _test_losses(at_desk(results), "11")
+
+
+def _test_losses(cells: Results, number: str) -> Table:
+    grid = cells.by("strategy", "defence")
     rows = []
     for s, name in printed.STRATEGIES.items():
         rows.append((name, *_beside(printed.TEST_LOSS[s].__getitem__, partial(_figure, grid, "test-loss", s))))
-    title = "Table 11: test loss after round 1, client inference scenario"
+    title = f"Table {number}: test loss after round 1, client inference scenario"
     return Table(title, _columns("strategy"), tuple(rows), WORLDS)
 
 
 def _inference(results: Results, strategy: str, number: str) -> Table:
-    grid = results.finished.by("strategy", "defence")
+    return _losses(at_desk(results), strategy, number)
+
+
+def _losses(cells: Results, strategy: str, number: str) -> Table:
+    grid = cells.by("strategy", "defence")
     aggregated, shadow, difference = printed.CLIENT_INFERENCE[strategy]
     inside, absent = {"shadow": "inside", "world": "present"}, {"shadow": "inside", "world": "absent"}
     lines: tuple[tuple[str, str, dict[str, str], Sequence[float | None]], ...] = (
@@ -123,6 +143,16 @@ def _inference(results: Results, strategy: str, number: str) -> Table:
     )
     title = f"Table {number}: client inference, {printed.STRATEGIES[strategy]}"
     return Table(title, _columns("loss after round 1"), tuple(rows), note)
+
+
+def nine_at_paper_size(results: Results) -> Table:
+    """Table 9 at the paper's size: client inference after round 1, FedAvg."""
+    return _losses(at_paper_size(results), "fedavg", "9, at the paper's size")
+
+
+def eleven_at_paper_size(results: Results) -> Table:
+    """Table 11 at the paper's size: test loss after round 1."""
+    return _test_losses(at_paper_size(results), "11, at the paper's size")
 
 
 def noise(results: Results) -> Table:
@@ -148,11 +178,11 @@ def inference(results: Results) -> Table:
             named = {label_of(r.measure, {k: v for k, v in r.about.items() if k == "fpr"}): r for r in readings}
             if "auc" in named:
                 shown = (_interval(named.get(m)) for m in figures)
-                labels = (cell.labels.get(name, "") for name in ("strategy", "defence", "seed"))
+                labels = (cell.labels.get(name, "") for name in ("scenario", "strategy", "defence", "seed"))
                 rows.append((*labels, by, score, *shown, named["auc"].n, named["auc"].note))
     columns = (
-        "strategy", "defence", "seed", "attack", "score, shadow", "AUC", "balanced accuracy", "TPR at 1 % FPR",
-        "TPR at 10 % FPR", "worlds", "ceiling",
+        "scenario", "strategy", "defence", "seed", "attack", "score, shadow", "AUC", "balanced accuracy",
+        "TPR at 1 % FPR", "TPR at 10 % FPR", "worlds", "ceiling",
     )  # fmt: skip
     note = "95 % intervals: DeLong for the AUC, Clopper-Pearson for shares; chance: 0.5, 0.5, 0.01, 0.1"
     return Table("Client inference in paired worlds", columns, tuple(rows), note)
@@ -282,6 +312,7 @@ TABLES: Tables = {
             for name, s in _STRATEGIES.items()
             for n in [name.replace("D", "D.")]
         },
-        "11": table_11, "A12": table_a12, "gap": gap, "inference": inference, "noise": noise,
+        "11": table_11, f"9-{PAPER_SIZE}": nine_at_paper_size, f"11-{PAPER_SIZE}": eleven_at_paper_size,
+        "A12": table_a12, "gap": gap, "inference": inference, "noise": noise,
     }.items()
 }  # fmt: skip

@@ -8,9 +8,9 @@ from statistics import mean
 
 from leakline.papers.metric_privacy import printed
 from leakline.papers.metric_privacy.gaps import POOLED, pooled
-from leakline.papers.metric_privacy.tables import TABLES
+from leakline.papers.metric_privacy.tables import PAPER_SIZE, TABLES, at_desk, at_paper_size
 from leakline.readings import Reading
-from leakline.report.verdicts import Row, Verdicts, claim_row, examples, impossible, otherwise, rows_of
+from leakline.report.verdicts import NOT_RUN, Row, Verdicts, claim_row, examples, impossible, otherwise, rows_of
 from leakline.results import Results
 from leakline.results.estimate import estimate
 
@@ -30,12 +30,30 @@ def verdicts(stores: Mapping[str, Results]) -> Verdicts:
     worlds = next((r.n for r in inferred.where(measure="auc").every if r.n), None)
     for number in WORLDS:
         table = TABLES[f"metric-privacy/{number}"](inferred)
-        found[table.title] = rows_of(table, worlds, otherwise(inferred, DATA, epochs=20, learning_rate=0.001))
+        rows = rows_of(table, worlds, _otherwise(at_desk(inferred)))
+        found[table.title] = _nearest(rows, number, inferred, worlds)
     found["Table 8: clients for client inference"] = [
         impossible("target, class 0", "524", "the three clients would hold 824 images of class 0, the data set has 724")
     ]
     found["What the paper concludes"] = [*_gains(trained), *_protection(inferred)]
     return found
+
+
+def _otherwise(cells: Results) -> str:
+    return otherwise(cells, DATA, epochs=20, learning_rate=0.001)
+
+
+def _nearest(rows: list[Row], number: str, results: Results, worlds: int | None) -> list[Row]:
+    """The rows of a table, each as it was run at the paper's size where it was."""
+    same_size = TABLES.get(f"metric-privacy/{number}-{PAPER_SIZE}")
+    if same_size is None:
+        return rows
+    theirs = rows_of(same_size(results), worlds, _otherwise(at_paper_size(results)))
+    note = "at the paper's size"
+    return [
+        row if own.verdict == NOT_RUN else replace(own, note=f"{note}; {own.note}" if own.note else note)
+        for row, own in zip(rows, theirs, strict=True)
+    ]
 
 
 def _gains(results: Results) -> list[Row]:
@@ -57,27 +75,29 @@ def _gains(results: Results) -> list[Row]:
 
 def _aucs(results: Results, **where: str) -> list[Reading]:
     """AUC of the paper's statistic with the shadow set inside the target's data."""
-    cells = results.finished.where(attack="client-inference", measure="auc", shadow="inside", **where)
+    cells = results.where(attack="client-inference", measure="auc", shadow="inside", **where)
     return [r for r in cells.every if r.about.get("rule") == "paper"]
 
 
 def _protection(results: Results) -> list[Row]:
     """Whether an attacker who has both worlds to compare does better than chance under each defence."""
-    rows = []
+    desk, same_size = at_desk(results), at_paper_size(results)
+    rows = [_protected(_aucs(desk, defence=defence), defence) for defence in printed.DEFENCES[1:]]
     for defence in printed.DEFENCES[1:]:
-        best = _aucs(results, defence=defence)
-        what = f"{printed.SHOWN[defence]} protects against client inference: AUC of the paper's statistic"
-        if not best:
-            rows.append(Row(what, "protected"))
-            continue
-        low = mean(r.low for r in best if r.low is not None)
-        value = mean(float(r.value) for r in best)
-        seen = sum(r.low is not None and r.low > 0.5 for r in best)
-        verdict = "not reproduced" if seen else "undecided"
-        note = f"mean over strategies; n: worlds, 2 a seed; the interval lies above chance under {seen} of {len(best)}"
-        interval, n = f"mean lower end {low:.3f}", best[0].n
-        rows.append(Row(what, "protected", f"{value:.3f}", interval, n, _pairs(best), verdict, note))
-    return [*rows, _hidden(results)]
+        rows.append(_protected(_aucs(same_size, defence=defence), defence, "at the paper's size: "))
+    return [*rows, _hidden(desk)]
+
+
+def _protected(best: Sequence[Reading], defence: str, where: str = "") -> Row:
+    what = f"{where}{printed.SHOWN[defence]} protects against client inference: AUC of the paper's statistic"
+    if not best:
+        return Row(what, "protected")
+    low = mean(r.low for r in best if r.low is not None)
+    value = mean(float(r.value) for r in best)
+    seen = sum(r.low is not None and r.low > 0.5 for r in best)
+    verdict = "not reproduced" if seen else "undecided"
+    note = f"mean over strategies; n: worlds, 2 a seed; the interval lies above chance under {seen} of {len(best)}"
+    return Row(what, "protected", f"{value:.3f}", f"mean lower end {low:.3f}", best[0].n, _pairs(best), verdict, note)
 
 
 def _pairs(found: Sequence[Reading]) -> int:
