@@ -9,7 +9,14 @@ from typing import ClassVar
 import pytest
 
 import tiny
-from leakline.attacks import AttributeInference, UserMembership, attribute_inference, user_membership, user_samples
+from leakline.attacks import (
+    AttributeInference,
+    ClientInference,
+    UserMembership,
+    attribute_inference,
+    user_membership,
+    user_samples,
+)
 from leakline.attacks.base import Attack, Sample
 from leakline.attacks.update_features import FEATURES
 from leakline.attacks.users import LEARNERS, ridge
@@ -162,6 +169,22 @@ def test_a_search_is_priced_by_the_examples_in_its_steps(tmp_path):
     ledger.count("cell", "0" * 16, federation, {"a": ("a-1", attack)})
     (price,) = (p for kind, p in ledger.pace.prices.tried.items() if kind.what == "search")
     assert price == pytest.approx(ledger.steps.searched(attack, federation, place_of(federation)) / 8)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "counted"), [(1, 5), (2, 2 * (2 * 5 * 2))], ids=["replayed for all defences", "trained for each"]
+)
+def test_worlds_that_cells_share_are_counted_once(tmp_path, rounds, counted):
+    plain = replace(users(), rounds=rounds)
+    noisy = replace(plain, defences=(GlobalDP(noise_multiplier=1.0, clip=1.0),))
+    ledger = Ledger(Pace(lambda standing: None), Store(tmp_path), workers=1)
+    attack = ClientInference(worlds=5, rounds=rounds)
+    for number, federation in enumerate((plain, noisy)):
+        ledger.count(f"cell {number}", str(number) * 16, federation, {"a": ("a-1", attack)})
+    left = {kind.what: 0.0 for _, kind in ledger.pace.left}
+    for (_, kind), units in ledger.pace.left.items():
+        left[kind.what] += units
+    assert left == {"train": 2 * rounds, "worlds": counted, "meet": 2}
 
 
 def test_a_sample_of_what_is_computed_besides_says_nothing_of_worlds():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from leakline.attacks.base import Attack
 from leakline.federation import Federation
@@ -44,9 +44,10 @@ class Ledger:
 
     def _count_attack(self, cell: str, where: str, name: str, attack: Attack, federation: Federation) -> None:
         self._attacks[where, name] = attack
+        bare = place_of(replace(federation, defences=()))  # the names of worlds say which defences count
         for what, rounds in attack.trains(federation).items():
-            if (where, federation.seed, what) not in self._seen:
-                self._seen.add((where, federation.seed, what))
+            if (bare, federation.seed, what) not in self._seen:
+                self._seen.add((bare, federation.seed, what))
                 self.pace.plan(cell, Kind("worlds", where, name), rounds)
         if passes := attack.passes(federation):
             kind = Kind("search", where, name)

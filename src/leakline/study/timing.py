@@ -164,6 +164,7 @@ class Samples:
         return self._known[key]
 
     def _timed(self, pieces: Sequence[Sample], besides: bool) -> Sampled:
+        tune_allocator()  # as whoever trains does: large outputs cost several times as much without
         return Sampled(sum(self._seconds(piece) / piece.share for piece in pieces), besides)
 
     def _seconds(self, piece: Sample) -> float:
