@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import product
 from xml.etree import ElementTree
 
 import pytest
 
 from leakline.papers.fedper import tables as paper_003
+from leakline.readings import Reading
 from leakline.report.charts.menu import save
 from leakline.results import Estimate, Results, read
 from leakline.results.table import FORMS, render
@@ -114,7 +116,8 @@ def test_folds_are_pooled_within_repeats_and_the_interval_is_over_repeats(tmp_pa
     study = parse(text, sets=["data.fold=0,1", "data.seed=each"]).only(["defence=vanilla"])
     assert [o.error for o in run_study(study, tmp_path / "store", workers=1)] == [""] * 4
     results = read(tmp_path / "store")
-    ((arm, folds, repeats, accuracy, low, high),) = paper_003.folds(results).rows
+    ((arm, folds, repeats, accuracy, low, high, gain),) = paper_003.folds(results).rows
+    assert gain is None  # against itself
     last = {(c.labels["seed"], c.labels["data.fold"]): paper_003.curve(c)[-1] for c in results.cells}
     assert (arm, folds, repeats, accuracy.seeds) == ("vanilla", 2, 2, 2)
     assert accuracy.mean == pytest.approx(sum(last.values()) / 4)
@@ -123,6 +126,40 @@ def test_folds_are_pooled_within_repeats_and_the_interval_is_over_repeats(tmp_pa
     assert (
         paper_003.folds(replace(results, cells=tuple(lacking))).rows[0][2] == 1
     )  # a repeat without one of its folds does not count
+
+
+def test_a_cross_validation_beside_other_runs_has_rows_of_its_own(people):
+    """Scenarios fold-0 and fold-1, in which FedPer is one and three points ahead in two repeats."""
+    from leakline.papers.fedper.verdicts import verdicts
+    from leakline.report.verdicts import NOT_REPRODUCED, NOT_RUN, REPRODUCED, UNDECIDED, nothing
+
+    def stores(results):
+        names = ("fedper-split", "fedper-planted", "fedper-mobiact")
+        return {"fedper": results, **{name: nothing(name) for name in names}}
+
+    def rows(results):
+        return verdicts(stores(results))["Section 3.2: utility, MotionSense"]
+
+    one = next(c for c in people.finished.cells if c.labels["defence"] == "vanilla")
+    cells = []
+    for fold, seed, (arm, gain) in product((0, 1), (0, 1), (("vanilla", 0.0), ("fedper", 0.02))):
+        value = 0.5 + 0.1 * fold + gain + (0.01 if seed and gain else -0.01 if gain else 0.0)
+        labels = {"scenario": f"fold-{fold}", "defence": arm, "seed": seed}
+        cells.append(replace(one, labels=labels, readings=(Reading("accuracy", value, round=0),), attacks=()))
+    both = replace(people, cells=(*people.cells, *cells))
+    table = {row[0]: row[1:] for row in paper_003.folds(both).rows}
+    assert table["vanilla"][:2] == table["fedper"][:2] == (2, 2)
+    assert table["fedper"][5].mean == pytest.approx(0.02)
+    assert table["fedper"][5].sd == pytest.approx(0.01 * 2**0.5)
+    assert paper_003.unfolded(both).cells == people.cells
+    assert paper_003.figure_3(both) == paper_003.figure_3(people)
+    (plain, *_, crossed), before = [r for r in rows(both) if r.what.startswith("FedPer is")], rows(people)
+    assert [r.what for r in rows(both)] == [r.what for r in before]
+    assert rows(both)[:4] == before[:4]
+    assert plain.what != crossed.what
+    assert (crossed.ours, crossed.seeds, crossed.verdict) == ("0.020", 2, UNDECIDED)  # two repeats
+    assert {r.verdict for r in before[4:]} == {NOT_RUN}
+    assert {REPRODUCED, NOT_REPRODUCED}.isdisjoint(r.verdict for r in rows(both)[5:])
 
 
 def test_what_was_not_run_on_mobiact_says_so_whatever_stood_in_for_it(people):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from scipy.stats import combine_pvalues
 from scipy.stats import norm as normal
@@ -25,8 +26,8 @@ PAPERS = "sorted+forest"
 """What the paper's attacker is made of: sorted neurons and a random forest."""
 EFFECT = re.compile(r"effect ([\d.]+)")
 """How scenarios' names begin that plant a trait."""
-FOLD = "data.fold"
-"""The label of a sweep over folds."""
+FOLD, FOLDED = "data.fold", re.compile(r"fold-(\d+)")
+"""The label of a sweep over folds, and how scenarios are named that are one fold each."""
 GOAL = 0.9
 """The accuracy whose rounds the paper counts."""
 
@@ -147,28 +148,58 @@ def planted(results: Results) -> Table:
 def folds(results: Results) -> Table:
     """The paper's k-fold cross-validation: accuracy over users and folds, with an interval over its repeats.
 
-    Of `-s data.fold=0,1,2,3,4 -s data.seed=each`: a repeat is a seed, which deals every user's recordings out anew. One
-    that lacks a fold is left out: its mean would be of other recordings.
+    Of `--preset folds`, or a sweep of `data.fold` with `data.seed = "each"`: a repeat is a seed, which deals every
+    user's recordings out anew.
     """
+    found = repeats(results)
+    plain = {seed: _mean(every) for seed, every in found.get("vanilla", {}).items()}
     rows = []
-    wanted = {cell.labels[FOLD] for cell in results.cells if FOLD in cell.labels}
-    for arm, some in results.finished.by("defence").items():
-        last = {seed: _by_fold(mine) for seed, mine in some.by("seed").items()}
-        whole = [list(found.values()) for found in last.values() if wanted and set(found) == wanted]
-        if whole:
-            every = [value for repeat in whole for value in repeat]
-            means = share([sum(repeat) / len(repeat) for repeat in whole])
-            rows.append((arm, len(wanted), len(whole), means, min(every), max(every)))
-    columns = ("defence", "folds", "repeats", "accuracy, last round", "lowest fold", "highest fold")
+    for arm, whole in found.items():
+        every = [value for repeat in whole.values() for value in repeat]
+        less = [_mean(repeat) - plain[seed] for seed, repeat in whole.items() if seed in plain]
+        means = share([_mean(repeat) for repeat in whole.values()])
+        gain = estimate(less) if arm != "vanilla" else None
+        rows.append((arm, len(every) // len(whole), len(whole), means, min(every), max(every), gain))
+    columns = (
+        "defence", "folds", "repeats", "accuracy, last round", "lowest fold", "highest fold", "less vanilla",
+    )  # fmt: skip
     note = (
         "mean over users and folds; the 95 % t-interval is over repeats, which are of the same people and recordings: "
-        "it says how far dealing them out and starting anew move the mean, not what other people would give"
+        "it says how far dealing them out and starting anew move the mean, not what other people would give; less "
+        "vanilla: paired by repeat"
     )
     return Table("Cross-validated accuracy", columns, tuple(rows), note)
 
 
-def _by_fold(results: Results) -> dict[object, float]:
-    return {cell.labels[FOLD]: c[-1] for cell in results.cells if FOLD in cell.labels and (c := curve(cell))}
+def repeats(results: Results) -> dict[str, dict[object, list[float]]]:
+    """By defence and seed the accuracies of all folds; one that lacks a fold is left out: its mean would be of less."""
+    cells = [cell for cell in results.finished.cells if fold_of(cell) is not None and curve(cell)]
+    wanted = {fold_of(cell) for cell in cells}
+    found: dict[str, dict[object, dict[object, float]]] = {}
+    for cell in cells:
+        own = found.setdefault(cell.label("defence"), {}).setdefault(cell.labels.get("seed"), {})
+        own[fold_of(cell)] = curve(cell)[-1]
+    whole = {
+        arm: {seed: list(of.values()) for seed, of in seeds.items() if set(of) == wanted}
+        for arm, seeds in found.items()
+    }
+    return {arm: seeds for arm, seeds in whole.items() if seeds}
+
+
+def fold_of(cell: Cell) -> object | None:
+    """Which fold of a cross-validation a cell is; None for one that is none."""
+    named = FOLDED.fullmatch(str(cell.labels.get("scenario", "")))
+    return named[1] if named else cell.labels.get(FOLD)
+
+
+def unfolded(results: Results) -> Results:
+    """Without the cells of a cross-validation, where there are others."""
+    kept = tuple(cell for cell in results.cells if fold_of(cell) is None)
+    return replace(results, cells=kept) if kept else results
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
 
 
 TABLES: Tables = {
@@ -191,6 +222,7 @@ def share(values: Sequence[float]) -> Estimate | None:
 
 def _arms(results: Results) -> dict[str, Results]:
     """Finished cells by what tells them apart besides the seed, in the study's order."""
+    results = unfolded(results)
     values = {name: {cell.label(name) for cell in results.cells} for name in results.labels}
     varied = [name for name in results.labels if name not in ("seed", "defence") and len(values[name]) > 1]
     arms = results.finished.by("defence", *varied)
