@@ -28,7 +28,7 @@ def verdicts(stores: Mapping[str, Results]) -> Verdicts:
     return {
         "Section 3.2: utility, MotionSense": [
             *_utility(_by_arm(results), "MotionSense", users),
-            *_utility(_crossed(every), "MotionSense", users, ", five folds ten times"),
+            *_utility(_crossed(every), "MotionSense", users, ", cross-validated"),
         ],
         "Figure 3: rounds to 90 % accuracy, MotionSense": _speed(results, "MotionSense", users, other),
         "Figures 4 and 5: attribute inference, MotionSense": _attributes(results, users, other),
