@@ -12,8 +12,18 @@ import pytest
 from leakline.errors import StoreError
 from leakline.report.tables.menu import every_table, render
 from leakline.results import read
-from leakline.results.archive import read_archive, write_archive
-from leakline.study.files import Lines, read_json, write_json, write_lines
+from leakline.results.archive import SLIM, read_archive, write_archive
+from leakline.study.files import SEAL, Lines, read_json, write_json, write_lines
+from leakline.study.run import run_study
+from leakline.study.spec import parse
+
+JUDGED = """
+name = "judged"
+noise = "seeded"
+data = { use = "digits", clients = 2, client_test = 0.2 }
+model = { use = "linear" }
+training = { rounds = 3, learning_rate = 0.2, evaluate = "clients" }
+"""
 
 
 def keep_seed(root: Path, seed: int) -> None:
@@ -40,6 +50,40 @@ def test_an_archive_holds_no_models_and_is_the_same_bytes_again(root: Path, tmp_
     assert (tmp_path / "a.zip").read_bytes() == (tmp_path / "b.zip").read_bytes()
     with zipfile.ZipFile(tmp_path / "a.zip") as packed:
         assert {Path(name).suffix for name in packed.namelist()} == {".json", ".jsonl", ".toml"}
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store whose clients judge the model with records of their own."""
+    root = tmp_path_factory.mktemp("store") / "judged"
+    assert not any(o.error for o in run_study(parse(JUDGED), root, workers=1))
+    return root
+
+
+def test_a_slim_one_keeps_every_mean_and_single_clients_last_round(judged: Path, tmp_path: Path) -> None:
+    root = judged
+    write_archive([root], tmp_path / "a.zip", slim=True)
+    write_archive([tmp_path / "a.zip"], tmp_path / "b.zip", slim=True)
+    assert (tmp_path / "a.zip").read_bytes() == (tmp_path / "b.zip").read_bytes()
+    ours, theirs = read_archive(tmp_path / "a.zip"), read(root)
+    assert not ours.damaged
+    assert ours.notes == (*theirs.notes, SLIM)
+    for slim, whole in zip(ours.cells, theirs.cells, strict=True):
+        last = max(r.round for r in whole.readings)
+        assert slim.readings == tuple(r for r in whole.readings if r.client is None or r.round == last)
+        assert 0 < len(slim.readings) < len(whole.readings)
+        assert (slim.status, slim.card, slim.attacks) == (whole.status, whole.card, whole.attacks)
+
+
+def test_what_a_slim_one_cannot_vouch_for_stays_as_it_is(judged: Path, tmp_path: Path) -> None:
+    """Lines without seals, as other tools write them, are not sealed by leaving others out."""
+    root = Path(shutil.copytree(judged, tmp_path / "judged"))
+    for path in root.glob("runs/*/readings.jsonl"):
+        rows = [{k: v for k, v in json.loads(row).items() if k != SEAL} for row in path.read_text().splitlines()]
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_archive([root], tmp_path / "a.zip", slim=True)
+    ours, theirs = read_archive(tmp_path / "a.zip"), read(root)
+    assert [c.readings for c in ours.cells] == [c.readings for c in theirs.cells]
 
 
 def test_seeds_from_two_places_become_one(root: Path, tmp_path: Path) -> None:
@@ -147,4 +191,6 @@ def test_the_verb(root: Path, leakline) -> None:
     exported = [leakline("export", store, "--table", "utility")[1] for store in ("tiny.zip", root)]
     assert exported[0] == exported[1] != ""
     assert leakline("archive", root, "-o", "tiny.tar")[0] == 2
+    assert "4 cells" in leakline("archive", root, "-o", "slim.zip", "--slim")[1]
+    assert leakline("export", "slim.zip", "--table", "utility")[1] == exported[1]
     assert leakline("report", "tiny.zip", "-o", "page.html")[0] == 0

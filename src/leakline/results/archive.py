@@ -3,7 +3,8 @@
 It is a zip of a store's own plain files, seals included, for the cells that were finished: settings, rounds, readings,
 cards and times. Models, updates, pictures, patients, features and notes stay where they are, so nothing can be trained
 or attacked from an archive. Names of clients and classes are in it; `share` makes what has none. The same stores
-give the same bytes.
+give the same bytes. A slim one leaves out what single clients measured before their last round, which is most of a long
+run of many clients: it says so in its notes, and its lines are sealed anew.
 """
 
 from __future__ import annotations
@@ -22,13 +23,25 @@ from leakline.errors import StoreError
 from leakline.results.cell import FINISHED, Cell
 from leakline.results.results import Results
 from leakline.results.stored import read
-from leakline.study.files import MB, MOST_JSON, Lines, append, make_folder, read_bytes, write_atomically, write_json
+from leakline.study.files import (
+    MB,
+    MOST_JSON,
+    Lines,
+    append,
+    make_folder,
+    read_bytes,
+    read_json,
+    write_atomically,
+    write_json,
+    write_lines,
+)
 from leakline.study.store import Store, finished
 
 SUFFIX = ".zip"
 MOST_FILES, MOST_BYTES = 200_000, 1024 * MB
 _FILES = ("run.json", "end.json", "rounds.jsonl", "readings.jsonl", "attacks.jsonl", "log.jsonl")
 _NAME = re.compile(rf"study\.json|study\.toml|runs/[0-9a-z]{{1,64}}/(?:{'|'.join(map(re.escape, _FILES))})")
+SLIM = "slim archive: of single clients' figures those of their last round only"
 _WHEN = (1980, 1, 1, 0, 0, 0)
 """The time of every file in an archive, so that equal results are equal bytes."""
 
@@ -47,12 +60,12 @@ def read_archive(path: Path) -> Results:
     return replace(results, root=path.with_suffix(""), cells=cells)
 
 
-def write_archive(stores: Sequence[Path], path: Path) -> int:
+def write_archive(stores: Sequence[Path], path: Path, slim: bool = False) -> int:
     """Put the finished cells of run directories and archives of one study into one; returns how many there are."""
     with ExitStack() as stack:
         roots = [_opened(store, stack) for store in stores]
         made = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="leakline-")))
-        cells = _gather(roots, made)
+        cells = _gather(roots, made, slim)
         _pack(made, path)
     return cells
 
@@ -66,7 +79,7 @@ def _opened(store: Path, stack: ExitStack) -> Path:
     return folder
 
 
-def _gather(roots: Sequence[Path], made: Path) -> int:
+def _gather(roots: Sequence[Path], made: Path, slim: bool) -> int:
     """One store of the finished cells of all; of cells with the same labels there may be one run only."""
     held: dict[tuple[Any, ...], tuple[Cell, Mapping[str, Any]]] = {}
     runs: dict[str, list[Path]] = {}
@@ -87,8 +100,11 @@ def _gather(roots: Sequence[Path], made: Path) -> int:
         _copy(newest, made / "runs" / key)
         for folder in older:
             _add_attacks(folder, made / "runs" / key)
+        if slim:
+            _thin(made / "runs" / key)
     settings = {key: value for key, value in grids[-1].items() if key != "cells"}
     notes = list(dict.fromkeys(str(note) for grid in grids for note in grid.get("notes", [])))
+    notes += [SLIM] if slim and SLIM not in notes else []
     write_json(made / "study.json", {**settings, "notes": notes, "cells": [entry for _, entry in held.values()]})
     if (roots[-1] / "study.toml").is_file():
         (made / "study.toml").write_bytes(read_bytes(roots[-1] / "study.toml"))
@@ -120,6 +136,20 @@ def _add_attacks(run: Path, folder: Path) -> None:
     there, more = (finished(Lines.read(place / "attacks.jsonl").good) for place in (folder, run))
     met = {line.get("attack") for line in there}
     append(folder / "attacks.jsonl", [line for line in more if line.get("attack") not in met])
+
+
+def _thin(run: Path) -> None:
+    """Leave out what single clients measured before their last round; a damaged file stays as it is, damage and all."""
+    path, end = run / "readings.jsonl", read_json(run / "end.json")
+    lines = Lines.read(path)
+    if lines.damage or lines.unsealed or len(lines.good) != end.get("lines", {}).get(path.name):
+        return
+    last: dict[Any, int] = {}
+    for line in lines.good:
+        last[line.get("client")] = max(line.get("round", 0), last.get(line.get("client"), 0))
+    kept = [line for line in lines.good if line.get("client") is None or line.get("round") == last[line["client"]]]
+    write_lines(path, kept)
+    write_json(run / "end.json", {**end, "lines": {**end["lines"], path.name: len(kept)}})
 
 
 def _pack(root: Path, path: Path) -> None:
