@@ -107,15 +107,20 @@ def test_the_bill_counts_the_evaluations_that_the_search_makes(attacked, world):
 
 
 def test_under_noise_a_search_is_expected_to_end_early_and_one_image_s_labels_are_tried(world):
-    attack = GradientInversion(clients=("one",), iterations=100, restarts=2)
+    attack = GradientInversion(clients=("one",), iterations=100, restarts=2, settings={"draws": 50})
     noisy = replace(world, defences=(PercentileGaussian(1.0),))
     trials = 4 * 30 + 2 * 90  # four classes, and the better two again
     made = attack.passes(noisy) / (EVALUATION * WEIGHED * world.plan.epochs)
-    assert made == pytest.approx(200 + trials)
-    assert attack.usual(noisy) == pytest.approx((EARLY * 200 + trials) / (200 + trials))
+    assert made == pytest.approx(2 * (100 + 50) + trials)
+    assert attack.usual(noisy) == pytest.approx(
+        (2 * (EARLY * 100 + 50) + trials) / (300 + trials)
+    )  # draws never end early
     assert attack.usual(world) == 1
-    blind = replace(attack, defences="unknown")
-    assert blind.usual(noisy) == 1
+    assert attack.passes(world) == pytest.approx(200 * EVALUATION * world.plan.epochs)
+    for changes in ({"defences": "unknown"}, {"variant": "geiping"}, {"prior": "flat"}, {"rate": "unknown"}):
+        blind = replace(attack, **changes)  # nobody weighs noise so, and there is no posterior
+        assert blind.usual(noisy) == 1
+        assert blind.passes(noisy) == pytest.approx((200 + trials) * EVALUATION * world.plan.epochs)
 
 
 def test_two_workers_read_what_one_reads(attacked, tmp_path):

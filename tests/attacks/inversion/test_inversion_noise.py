@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import count
 
 import pytest
 import torch
@@ -34,8 +35,9 @@ PRIOR = PUBLIC.mean(0, keepdim=True)
 TERMS = Terms(update=0.1, smooth=100.0)
 
 
-def world(*defences, model=BATCH, images=1):
-    task = Task((Client("a", IMAGES.take(range(images))),), None, IMAGES.take(range(20, 80)), ("0", "1", "2", "3"))
+def world(*defences, model=BATCH, images=1, first=0):
+    mine = IMAGES.take(range(first, first + images))
+    task = Task((Client("a", mine),), None, IMAGES.take(range(20, 80)), ("0", "1", "2", "3"))
     return Federation(task, model, Plan(batch=images, learning_rate=0.05), defences=defences, rounds=1, noise="seeded")
 
 
@@ -96,15 +98,49 @@ def test_weighing_the_noise_finds_more_than_matching_it_and_than_the_prior(defen
     got = {}
     for label, belief in {"matched": None, "weighed": believe(PUBLIC)}.items():
         made, data = problem(world(defence), belief)
-        found = search(made, Search(iterations=150, restarts=1, levels=(1.0,)))
+        found = search(made, Search(iterations=150, restarts=1, levels=(1.0,), draws=100))
         got[label] = float(ssim(data.inputs(slice(None)), found.images))
     assert got["weighed"] > got["matched"] + 0.1
     assert got["weighed"] > float(ssim(IMAGES.inputs(slice(0, 1)), PRIOR))
 
 
+def test_the_mean_of_what_may_be_is_nearer_than_the_likeliest_image():
+    """Of each of four people. The likeliest image is worse than the prior of two of them: it fits the noise."""
+    below = 0
+    for first in range(4):
+        made, data = problem(world(PercentileGaussian(1.0), first=first), believe(PUBLIC))
+        truth = data.inputs(slice(None))
+        prior = float(ssim(truth, PRIOR))
+        likeliest, mean = (
+            float(ssim(truth, search(made, Search(iterations=100, restarts=1, draws=draws)).images))
+            for draws in (0, 200)
+        )
+        assert mean > max(prior, likeliest)
+        below += likeliest < prior
+    assert below >= 2
+
+
+def test_a_posterior_that_is_stopped_goes_on_to_the_same_end(tmp_path):
+    made, _ = problem(world(PercentileGaussian(1.0)), believe(PUBLIC))
+    how = Search(iterations=20, restarts=2, draws=20)
+    whole = search(made, how)
+    assert whole.iterations >= 2 * (20 + 20)
+    assert whole.surprise is not None
+    asked = count()
+    first = search(made, how, checkpoint=tmp_path, stop=lambda: next(asked) > 30)
+    assert first.iterations < whole.iterations
+    rest = search(made, how, workers=2, checkpoint=tmp_path)
+    assert torch.equal(rest.images, whole.images)
+    assert (rest.objectives, rest.surprise) == (whole.objectives, whole.surprise)
+    asked = count()
+    early = search(made, how, stop=lambda: next(asked) > 3)  # before any draw: the image as it is
+    assert early.surprise is None
+    assert search(made, replace(how, draws=0)).surprise is None
+
+
 def test_overwhelming_noise_leaves_the_prior():
     made, data = problem(world(GaussianNoise(1e4)), believe(PUBLIC))
-    found = search(made, Search(iterations=40, restarts=1))
+    found = search(made, Search(iterations=40, restarts=1, draws=100))
     assert float(ssim(found.images, PRIOR.clamp(0, 1))) > 0.999
 
 
@@ -118,11 +154,11 @@ def test_little_noise_is_matched_as_if_there_were_none():
 def test_a_search_that_fits_worse_than_the_truth_would_is_called_a_failure():
     """With a wrong label no image explains the update, and whoever reads the result must not take that for safety."""
     made, data = problem(world(DpSgd(0.002, 0.5), model=GROUP), believe(PUBLIC), replace(TERMS, statistics=0.0))
-    assert made.truth == (made.crossing.delta.layout.size + made.canvas.size) / 2
+    assert made.truth == made.crossing.delta.layout.size / 2
     truth = data.inputs(slice(None))
     for labels, failed in ((data.y, False), ((data.y + 1) % 4, True)):
         one = replace(made, labels=labels, others=())
-        found = search(one, Search(iterations=80, restarts=1))
+        found = search(one, Search(iterations=80, restarts=1, draws=100))
         guess = _together([(found, one)])
         assert (guess.misfit > FAILED) == failed
         ssim, *_ = readings([guess], [TrueImages(truth, PRIOR, PUBLIC[:8, None], "a", 0)])
@@ -134,7 +170,7 @@ def test_a_search_that_fits_worse_than_the_truth_would_is_called_a_failure():
 
 def test_the_attack_weighs_noise_by_itself_and_needs_public_images_for_it(tmp_path):
     federation = world(PercentileGaussian(0.1))
-    attack = GradientInversion(iterations=100, restarts=1, deals=1)
+    attack = GradientInversion(iterations=100, restarts=1, deals=1, settings={"draws": 100})
     store = Store(tmp_path)
     lab = Lab(federation, store, train_run(store, federation, workers=1, keep=attack.wants(federation)), 1)
     (challenge,) = attack.challenges(lab)

@@ -15,7 +15,8 @@ from leakline.attacks.inversion.canvas import Canvas
 from leakline.attacks.inversion.intercepted import Intercepted, audible, problem_of
 from leakline.attacks.inversion.objective import Terms, relative, update_distance, variation
 from leakline.attacks.inversion.optimise import Adam, Lbfgs
-from leakline.attacks.inversion.search import Search, search, searches
+from leakline.attacks.inversion.schedule import Search
+from leakline.attacks.inversion.search import search, searches
 from leakline.attacks.inversion.twin import Twin
 from leakline.attacks.inversion.variants import VARIANTS
 from leakline.bench.training import Bench, Job, Plan, train

@@ -19,7 +19,8 @@ from leakline.attacks.inversion.intercepted import Intercepted, Labels, norm_mom
 from leakline.attacks.inversion.judge import Reconstruction, Secret, readings
 from leakline.attacks.inversion.objective import Terms
 from leakline.attacks.inversion.problem import Problem
-from leakline.attacks.inversion.search import Found, Search, Standing, searches
+from leakline.attacks.inversion.schedule import Search, Standing
+from leakline.attacks.inversion.search import Found, searches
 from leakline.attacks.inversion.settle import most_trials, settled
 from leakline.attacks.inversion.statistics import Inverse
 from leakline.attacks.inversion.variants import SETTINGS, VARIANTS, Method, Variant
@@ -201,22 +202,33 @@ class GradientInversion(Attack):
 
     def usual(self, federation: Federation) -> float:
         """Trials of labels in full, and all iterations but where noise is weighed."""
-        early, usual, most = EARLY if self._weighs(federation) else 1.0, 0.0, 0.0
+        early, usual, most = self._early if self._weighs(federation) else 1.0, 0.0, 0.0
         for images in (len(federation.clients[name].train) for name in self._targets(federation)):
             searched, trials = self._evaluations(federation, images)
             usual += images * (early * searched + trials)
             most += images * (searched + trials)
         return usual / most if most else 1.0
 
+    @property
+    def _early(self) -> float:
+        """The share of its evaluations at which a restart ends as a rule where noise is weighed: it makes all draws."""
+        how = self.method.search
+        return (EARLY * how.iterations + how.draws) / (how.iterations + how.draws)
+
     def _weighs(self, federation: Federation) -> bool:
-        return federation.stack.loudness > 0 and self.defences == "known"
+        return self._believes and federation.stack.loudness > 0 and self.defences == "known"
+
+    @property
+    def _believes(self) -> bool:
+        """Whether public images teach it what to believe of others, without which noise is matched and not weighed."""
+        return self.variant == "grad+bn" and self.prior == "public" and self.rate == "known"
 
     def _evaluations(self, federation: Federation, images: int) -> tuple[int, int]:
         """Of a search for so many images, and of trials of labels: one image's are tried only under noise."""
         how, ways = self.method.search, self.deals
         if images == 1:
             ways = min(ways, len(federation.task.classes)) if federation.stack.loudness else 1
-        return how.restarts * how.iterations, most_trials(ways)
+        return how.restarts * (how.iterations + (how.draws if self._weighs(federation) else 0)), most_trials(ways)
 
     def effort(self, federation: Federation) -> Effort:
         """Iterations over all restarts; the variant's own are those that its published figures were made with."""
@@ -232,8 +244,7 @@ class GradientInversion(Attack):
         federation = lab.federation
         self.check(federation)
         prior = scene.prior_of(federation, self.prior, self.grey, self.seed)
-        weighs = self.variant == "grad+bn" and self.prior == "public" and self.rate == "known"
-        belief = scene.belief_of(federation, self.grey) if weighs else None
+        belief = scene.belief_of(federation, self.grey) if self._believes else None
         shown = scene.public(federation) if self.prior == "public" else None
         wrong = scene.other_weights(federation) if self.checkpoint == "wrong" else None
         for index in self.rounds:
@@ -285,14 +296,13 @@ class GradientInversion(Attack):
         told = [hints for _, hints, _ in asked_of]
         problems = [self._problem(*each) for each in asked_of]
         trials = sum(p.canvas.count * most_trials(1 + len(p.others)) for p in problems)
-        usual = EARLY if any(p.terms.likelihood for p in problems) else 1.0
-        far = _Far(self, told, [p.canvas.count for p in problems], trials, usual)
+        how, weighed = self.method.search, any(p.terms.likelihood for p in problems)
+        most, usual = (how.iterations + how.draws, self._early) if weighed else (how.iterations, 1.0)
+        far = _Far(self, told, [p.canvas.count for p in problems], trials, usual, most)
         told[0].says(f"{self.variant}: the search begins", 0.0)
-        problems = settled(problems, self.method.search, seed=self.seed, workers=workers, tried=far.tried)
+        problems = settled(problems, how, seed=self.seed, workers=workers, tried=far.tried)
         folders = [_notes(hints.notes, update.part) for _, hints, update in asked_of]
-        found = searches(
-            problems, self.method.search, seed=self.seed, workers=workers, checkpoints=folders, progress=far.searched
-        )
+        found = searches(problems, how, seed=self.seed, workers=workers, checkpoints=folders, progress=far.searched)
         pairs = iter(zip(found, problems, strict=True))
         return [_together([next(pairs) for _ in view.updates[0]]) for view, _ in questions]
 
@@ -333,7 +343,9 @@ class _Far:
     trials: float
     """Expected of trials of labels: at first all that may be needed, then what they took."""
     usual: float
-    """The share of its iterations at which a restart is expected to end, before any has."""
+    """The share of its evaluations at which a restart is expected to end, before any has."""
+    most: int
+    """Evaluations of a restart."""
     tries: float = 0.0
     done: dict[tuple[int, int], float] = field(default_factory=dict)
     """By problem and restart: the share of its iterations that were made."""
@@ -362,8 +374,8 @@ class _Far:
             for restart in range(how.restarts):
                 key = (number, restart)
                 done = self.done.get(key, 0.0)
-                made += how.iterations * images * done
-                expected += how.iterations * images * (done if key in self.ended else max(usual, done))
+                made += self.most * images * done
+                expected += self.most * images * (done if key in self.ended else max(usual, done))
         return made / max(expected, 1.0)
 
     def _say(self, number: int, line: str) -> None:
@@ -380,8 +392,8 @@ def _together(parts: Sequence[tuple[Found, Problem]]) -> Reconstruction:
     """One client's reconstruction from those of its parts."""
     made = [found for found, _ in parts]
     truths = [problem.truth for _, problem in parts]
-    known = sum(t for t in truths if t is not None)
-    misfit = sum(found.objective for found in made) / known if known and None not in truths else None
+    known, surprises = sum(t for t in truths if t is not None), [found.surprise for found in made]
+    misfit = sum(s for s in surprises if s is not None) / known if known and None not in [*truths, *surprises] else None
     return Reconstruction(
         torch.cat([found.images for found in made]), sum(found.objective for found in made) / len(made),
         sum(found.iterations for found in made), sum(found.seconds for found in made),

@@ -1,10 +1,11 @@
 """What an attacker believes of images before any update: a Gaussian learned from public ones.
 
-    x = mean + sum_k s_k z_k v_k + d * F^-1(a F z')        z, z' ~ N(0, I)
+    x = mean + sum_k s_k z_k v_k + d * H(a z')        z, z' ~ N(0, I)
 
 v_k are the first principal components of the public images and s_k the spread of images that were held out along them;
 what components of the others leave of an image has the spread d at each pixel and, divided by that, the power spectrum
-a^2 (F is the Fourier transform). Held out by turns: components fit the images that they were made from too well.
+a^2. H is Hartley's transform, Fourier's with real and imaginary part in one: orthogonal and its own inverse, so z' are
+amplitudes of frequencies. Held out by turns: components fit the images that they were made from too well.
 """
 
 from __future__ import annotations
@@ -40,9 +41,16 @@ class Belief:
         """Images [N, C, H, W] of standard normal unknowns [N, size]."""
         along, rest = unknowns[:, : len(self.components)], unknowns[:, len(self.components) :]
         shape = (-1, *self.mean.shape[1:])
-        fine = torch.fft.ifft2(torch.fft.fft2(rest.view(shape), norm="ortho") * self.spectrum, norm="ortho").real
+        fine = hartley(self.spectrum * rest.view(shape))
         drawn: Tensor = self.mean + (along @ self.components).view(shape) + self.deviation * fine
         return drawn
+
+
+def hartley(images: Tensor) -> Tensor:
+    """The orthonormal discrete Hartley transform of the last two axes, its own inverse."""
+    waves = torch.fft.fft2(images, norm="ortho")
+    found: Tensor = waves.real - waves.imag
+    return found
 
 
 def believe(images: Tensor) -> Belief:

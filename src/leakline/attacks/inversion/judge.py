@@ -38,7 +38,7 @@ MOST_DECIBELS = 200.0
 
 FAILED = 1.5
 """From this misfit on a search is said to have failed. At the client's own images it is 1 within sqrt(2 / values), a
-few hundredths at most; the rest is for beliefs that do not fit."""
+few hundredths at most; the rest is for posteriors that are not quite fitted."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ class Reconstruction:
     exposed: tuple[str, ...] = ()
     classes: tuple[int, ...] = ()
     misfit: float | None = None
-    """The objective over what it is at the client's own images, where noise is weighed: far above 1 the search failed,
-    whatever the defence does."""
+    """The update's surprise over what it is at the client's own images, where noise is weighed: far above 1 the search
+    failed, whatever the defence does."""
 
 
 @dataclass(frozen=True)

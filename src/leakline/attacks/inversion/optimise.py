@@ -97,14 +97,18 @@ class Adam:
 
     def step(self, point: Tensor, value: float, slope: Tensor, evaluate: Evaluate) -> tuple[Tensor, float, Tensor, int]:
         """The next point, its value and gradient, and how many evaluations it took."""
+        there = self.moved(point, slope)
+        after, bend = evaluate(there)
+        return there, after, bend, 1
+
+    def moved(self, point: Tensor, slope: Tensor) -> Tensor:
+        """The next point."""
         way = slope.sign() if self.signed else slope
         self.count += 1
         self.first = 0.9 * (torch.zeros_like(way) if self.first is None else self.first) + 0.1 * way
         self.second = 0.999 * (torch.zeros_like(way) if self.second is None else self.second) + 0.001 * way.square()
         mean, square = self.first / (1 - 0.9**self.count), self.second / (1 - 0.999**self.count)
-        there = point - self.pace() * mean / (square.sqrt() + 1e-8)
-        after, bend = evaluate(there)
-        return there, after, bend, 1
+        return point - self.pace() * mean / (square.sqrt() + 1e-8)
 
     def pace(self) -> float:
         """The learning rate of the present step."""

@@ -50,15 +50,15 @@ class Problem:
 
     @property
     def truth(self) -> float | None:
-        """What the objective is at the client's own images on average, where noise is weighed; else None.
+        """What the surprise is at the client's own images on average, where noise is weighed; else None.
 
-        Twice the surprise is chi-square with a degree for each value that carries noise, and twice the belief's term
-        with one for each unknown pixel: the lowest objective of a search lies below, or the search fell short.
+        Twice the surprise is chi-square with a degree for each value that carries noise. Averaged over a posterior
+        that is right it is the same: more of it, and the search fell short; less, and it fits the noise.
         """
         if not self.terms.likelihood:
             return None
         counted = zip(self.crossing.sizes, self.crossing.noise, (True, self.crossing.statistics), strict=True)
-        return (sum(n for n, std, counts in counted if counts and std > 0) + self.canvas.size) / 2
+        return sum(n for n, std, counts in counted if counts and std > 0) / 2
 
     def images(self, unknowns: Tensor, level: float = 1.0) -> Tensor:
         """The images that the unknowns stand for."""

@@ -9,7 +9,8 @@ from math import ceil
 from torch import Tensor
 
 from leakline.attacks.inversion.problem import Problem
-from leakline.attacks.inversion.search import Search, searches
+from leakline.attacks.inversion.schedule import Search
+from leakline.attacks.inversion.search import searches
 
 RUNGS = (30, 90)
 """Evaluations that each way gets in a round of trials; after each the best third stays, less what is three times worse
@@ -39,7 +40,7 @@ def settled(
         ]
         if not trials:
             break
-        short = replace(how, iterations=iterations, restarts=1)
+        short = replace(how, iterations=iterations, restarts=1, draws=0)
         found = searches([problem for _, problem in trials], short, seed=seed, workers=workers)
         for number in {n for n, _ in trials}:
             tried(number, sum(made.iterations for i, made in enumerate(found) if trials[i][0] == number))

@@ -7,7 +7,7 @@ from typing import Literal
 
 from leakline.attacks.inversion.intercepted import Labels
 from leakline.attacks.inversion.objective import Terms
-from leakline.attacks.inversion.search import Search
+from leakline.attacks.inversion.schedule import Search
 
 Variant = Literal["grad+bn", "paper", "dlg", "geiping", "bn-only", "deep-inversion"]
 Statistics = Literal["client", "global", "none"]
