@@ -49,6 +49,11 @@ class Restart:
         return self.level == len(self.how.levels) and (not self.how.draws or self.used == self.how.draws)
 
     @property
+    def _drawing(self) -> bool:
+        """Whether a posterior has been begun: all levels are done, and draws were made since."""
+        return self.level == len(self.how.levels) and self.used > 0
+
+    @property
     def most(self) -> int:
         """Evaluations at most."""
         return self.how.iterations + self.how.draws
@@ -127,8 +132,8 @@ class Restart:
     def _draw(self, progress: Progress, stop: Callable[[], bool]) -> None:
         """Fit the posterior around the likeliest images: every step of Adam sees one draw."""
         how, size = self.how, self.problem.canvas.size
-        if self.surprise is None:
-            self.point, self.used, self.optimiser = around(self.best, size), 0, self._adam()
+        if not self._drawing:
+            self.point, self.optimiser = around(self.best, size), self._adam()
         adam = self.optimiser
         assert isinstance(adam, Adam)
         seen = replace(self.problem, terms=replace(self.problem.terms, belief=0.0))  # the divergence has the belief
@@ -182,7 +187,7 @@ class Restart:
         self.point, self.best, self.lowest = tensors["point"], tensors["best"], float(state["lowest"])
         self.level, self.used, self.done, self.seconds = (state[n] for n in ("level", "used", "done", "seconds"))
         self.surprise = state["surprise"]
-        if self.surprise is not None:
+        if self._drawing:
             self.optimiser = self._adam()
         self.optimiser.restore(
             {n.removeprefix("optimiser."): t for n, t in tensors.items() if n.startswith("optimiser.")}
