@@ -162,6 +162,33 @@ def test_a_cross_validation_beside_other_runs_has_rows_of_its_own(people):
     assert {REPRODUCED, NOT_REPRODUCED}.isdisjoint(r.verdict for r in rows(both)[5:])
 
 
+def test_a_cross_validated_difference_has_the_wider_interval_of_repeats_and_of_users(people):
+    """Repeats agree to a tenth of a point, three users do not: FedPer gains -3, 2 and 7 points for them."""
+    from leakline.papers.fedper.verdicts import _points
+
+    one, users = people.finished.cells[0], {"a": -0.03, "b": 0.02, "c": 0.07}
+    cells = []
+    for fold, seed, arm in product((0, 1), (0, 1, 2), ("vanilla", "fedper")):
+        more = 0.001 * (seed - 1)
+        own = {user: 0.5 + (gap + more if arm == "fedper" else 0.0) for user, gap in users.items()}
+        readings = [Reading("accuracy", 0.0, round=0, client=user) for user in own]  # rounds before do not count
+        readings += [Reading("accuracy", value, round=1, client=user) for user, value in own.items()]
+        readings += [Reading("accuracy", sum(own.values()) / 3, round=1)]
+        labels = {"scenario": f"fold-{fold}", "defence": arm, "seed": seed}
+        cells.append(replace(one, labels=labels, readings=tuple(readings), attacks=()))
+    found = paper_003.crossed(replace(people, cells=tuple(cells)), "fedper", "vanilla")
+    assert (found.mean, found.sd, found.seeds) == pytest.approx((0.02, 0.001, 3))
+    half = 4.302653 * 0.05 / 3**0.5  # Student's over three users
+    assert (found.low, found.high) == pytest.approx((0.02 - half, 0.02 + half), rel=1e-5)
+    alone = paper_003.crossed(
+        replace(people, cells=tuple(c for c in cells if c.labels["seed"] == 0)), "fedper", "vanilla"
+    )
+    assert (alone.seeds, alone.low) == (1, None)  # one repeat has no interval, however many people
+    sure = replace(found, low=0.01, high=0.03)
+    assert "size is outside" in _points("", 10.0, "", sure, 3).note
+    assert _points("", 2.0, "", sure, 3).note == _points("", 10.0, "", found, 3).note == ""
+
+
 def test_what_was_not_run_on_mobiact_says_so_whatever_stood_in_for_it(people):
     from leakline.papers.fedper.verdicts import verdicts
     from leakline.report.verdicts import NOT_RUN, nothing

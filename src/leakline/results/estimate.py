@@ -25,6 +25,12 @@ class Estimate:
             return self
         return replace(self, low=max(self.low, least), high=min(self.high, most))
 
+    def wider(self, other: Estimate | None) -> Estimate:
+        """The same with an interval that reaches as far as this one's or another's: two things vary."""
+        if other is None or self.low is None or self.high is None or other.low is None or other.high is None:
+            return self
+        return replace(self, low=min(self.low, other.low), high=max(self.high, other.high))
+
 
 def estimate(values: Sequence[float]) -> Estimate | None:
     """Mean, standard deviation (n - 1) and 95 % t-interval of independent values; None without values."""

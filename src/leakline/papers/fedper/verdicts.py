@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from leakline.papers.fedper import printed
-from leakline.papers.fedper.tables import GOAL, PAPERS, curve, repeats, share, unfolded
-from leakline.report.verdicts import Row, Verdicts, claim_row, number_row, otherwise
+from leakline.papers.fedper.tables import GOAL, PAPERS, crossed, curve, share, unfolded
+from leakline.report.verdicts import REPRODUCED, Row, Verdicts, claim_row, number_row, otherwise
 from leakline.results import Estimate, Results
 from leakline.results.estimate import estimate
 
@@ -19,6 +20,9 @@ PLAN = {"rounds": 200, "epochs": 10, "learning_rate": 0.001}
 """The paper's training."""
 ABSENT = "the data set needs a registration: study fedper-mobiact"
 
+Less = Callable[[str, str], Estimate | None]
+"""How much more accurate one scheme is than another."""
+
 
 def verdicts(stores: Mapping[str, Results]) -> Verdicts:
     """Utility, speed, attribute and membership inference on MotionSense; the same on MobiAct, where it was run."""
@@ -27,8 +31,8 @@ def verdicts(stores: Mapping[str, Results]) -> Verdicts:
     other, users = otherwise(results, "motionsense", **PLAN), _users(results)
     return {
         "Section 3.2: utility, MotionSense": [
-            *_utility(_by_arm(results), "MotionSense", users),
-            *_utility(_crossed(every), "MotionSense", users, ", cross-validated"),
+            *_utility(_paired(results), "MotionSense", users),
+            *_utility(partial(crossed, every), "MotionSense", users, ", cross-validated"),
         ],
         "Figure 3: rounds to 90 % accuracy, MotionSense": _speed(results, "MotionSense", users, other),
         "Figures 4 and 5: attribute inference, MotionSense": _attributes(results, users, other),
@@ -42,7 +46,7 @@ def _mobiact(results: Results) -> list[Row]:
     there = replace(results, cells=tuple(c for c in results.cells if c.task.get("name") == "mobiact"))
     other, users = otherwise(there, "mobiact", **PLAN), _users(there)
     rows = [
-        *_utility(_by_arm(there), "MobiAct", users),
+        *_utility(_paired(there), "MobiAct", users),
         *_speed(there, "MobiAct", users, other),
         *(_drop(there, attack, users) for attack in ("gender", "bmi")),
         _drop(there, "took-part", users, "Figure 6, no number"),
@@ -54,36 +58,35 @@ def _users(results: Results) -> int | None:
     return max((len(cell.task.get("clients", ())) or len(cell.holders) for cell in results.cells), default=None)
 
 
-def _by_arm(results: Results) -> dict[str, dict[object, float]]:
-    """Accuracy after the last round by defence and seed."""
-    return {arm: _by_seed(some) for arm, some in results.by("defence").items()}
+def _paired(results: Results) -> Less:
+    """Accuracy after the last round of one scheme less another's, paired by seed."""
+    found = {arm: _by_seed(some) for arm, some in results.by("defence").items()}
+    return lambda one, other: _less(found, one, other)
 
 
-def _crossed(results: Results) -> dict[str, dict[object, float]]:
-    """The same of a cross-validation: the mean over its folds, by repeat."""
-    return {
-        arm: {seed: sum(every) / len(every) for seed, every in found.items()} for arm, found in repeats(results).items()
-    }
-
-
-def _utility(accuracy: Mapping[str, Mapping[object, float]], data: str, users: int | None, how: str = "") -> list[Row]:
+def _utility(less: Less, data: str, users: int | None, how: str = "") -> list[Row]:
     readings = {"fedper": "FedPer", "fedper-2-upper": "FedPer with two private layers"}
+    gain, loss = printed.GAIN[data], printed.NOISE_LOSS[data]
     return [
         *(
-            claim_row(
-                f"{name} is more accurate than plain averaging (difference{how})", f"+{printed.GAIN[data]:g} points",
-                _less(accuracy, arm, "vanilla"), users,
-            )
+            _points(f"{name} is more accurate than plain averaging (difference{how})", gain, "+", less(arm, "vanilla"),
+                    users)
             for arm, name in readings.items()
         ),
         *(
-            claim_row(
-                f"noise costs accuracy ({noise}: plain averaging less noise{how})",
-                f"{printed.NOISE_LOSS[data]:g} points", _less(accuracy, "vanilla", noise), users,
-            )
+            _points(f"noise costs accuracy ({noise}: plain averaging less noise{how})", loss, "",
+                    less("vanilla", noise), users)
             for noise in NOISES
         ),
     ]  # fmt: skip
+
+
+def _points(what: str, paper: float, sign: str, ours: Estimate | None, users: int | None) -> Row:
+    """A claim that something is above 0, which the paper gives in points: ours may have its sign and not its size."""
+    row = claim_row(what, f"{sign}{paper:g} points", ours, users)
+    if row.verdict != REPRODUCED or ours is None or ours.low is None or ours.high is None:
+        return row
+    return row if ours.low <= paper / 100 <= ours.high else replace(row, note="its sign: the paper's size is outside")
 
 
 def _speed(results: Results, data: str, users: int | None, other: str) -> list[Row]:
