@@ -54,6 +54,18 @@ def test_an_update_leaves_as_the_treatment_says(name):
         assert abs(float(rest @ before.double())) <= 5 * float(std * before.norm()) + 1e-6
 
 
+@pytest.mark.parametrize("name", RELEASES)
+def test_noise_that_was_judged_once_is_a_number_and_changes_nothing(name):
+    sent = heavy_tailed(2)
+    treatment = Treatment(updates=(*RELEASES[name].treatment.updates, Act(clip=0.5)))
+    heard = treatment.heard(sent, SIZES[0])
+    assert all(isinstance(act.noise, float) for act in heard.updates)
+    squares = [part.double().square().sum() for part in parts(heavy_tailed(3))]
+    assert heard.stds(sent, SIZES) == treatment.stds(sent, SIZES)
+    assert heard.factors(*squares, SIZES, sent) == treatment.factors(*squares, SIZES, sent)
+    assert heard.stds(0 * sent, SIZES) == treatment.stds(sent, SIZES)  # it does not look again
+
+
 def test_every_defence_of_the_menu_says_what_it_does():
     settings = {
         "dp-sgd": {"noise_multiplier": 1.0, "clip": 1.0},

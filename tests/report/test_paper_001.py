@@ -21,7 +21,7 @@ from leakline.papers.gradient_inversion import PAPER, printed
 from leakline.papers.gradient_inversion import charts as paper_001_charts
 from leakline.papers.gradient_inversion import figures as paper_001_figures
 from leakline.papers.gradient_inversion import tables as paper_001
-from leakline.papers.gradient_inversion.claims import clearest, headline, side
+from leakline.papers.gradient_inversion.claims import clearest, headline, side, until
 from leakline.papers.gradient_inversion.means import ONE_IMAGE, Measured, measured, paired, widened
 from leakline.papers.gradient_inversion.turns import turns
 from leakline.readings import Reading
@@ -598,3 +598,14 @@ def test_an_update_is_read_when_asked_for_and_then_known(results: Results):
     assert cell.only(lambda r: False).kept(2, "client-9") is first
     assert cell.kept(0, "client-9") is None
     assert cell.kept(2, "../client-9") is None
+
+
+def test_how_far_a_leak_reaches_is_said_of_its_mean_and_of_its_interval():
+    curve = {
+        0.0: Measured(1.5, 0.3, 2.8, 3), 5.0: Measured(0.5, 0.1, 0.9, 3), 10.0: Measured(0.3, -0.1, 0.7, 3),
+        25.0: Measured(-0.1, -0.2, 0.0, 3), 50.0: Measured(0.1, 0.05, 0.2, 3),
+    }  # fmt: skip
+    assert until({x: m.value for x, m in curve.items()}, 0.0) == "up to sigma0 = 10"
+    assert until({x: m.low for x, m in curve.items()}, 0.0) == "up to sigma0 = 5"  # 50 comes after a gap
+    assert until({0.0: -1.0}, 0.0) == "not even without noise"
+    assert until({0.0: 1.0}, 0.0) == "up to sigma0 = 0 (the largest run)"

@@ -74,6 +74,12 @@ class Treatment:
         examples = None if self.examples is None else replace(self.examples, noise=0.0)
         return replace(self, examples=examples, updates=tuple(replace(act, noise=0.0) for act in self.updates))
 
+    def heard(self, seen: Tensor, parameters: int) -> Treatment:
+        """The same with the noise on updates as a number, judged once by what was seen, parameters first."""
+        parts = [seen if act.buffers else seen[:parameters] for act in self.updates]
+        acts = zip(self.updates, parts, strict=True)
+        return replace(self, updates=tuple(replace(act, noise=act.std(part)) for act, part in acts))
+
     def factors(self, parameters: Tensor, buffers: Tensor, sizes: tuple[int, int], seen: Tensor) -> tuple[Tensor, ...]:
         """What an update's parameters and its buffers are multiplied by, all acts together.
 

@@ -112,7 +112,9 @@ def problem_of(
     travel = seen.delta.layout.slices if seen.treatment.buffers else {}
     back = {n: pair for n, pair in sent.items() if f"{n}.running_mean" in travel and f"{n}.running_var" in travel}
     used = statistics == "client" and terms.statistics > 0
-    crossing = Crossing(seen.treatment, back, momenta, seen.delta, noise, used)
+    trained = sum(e.size for e in seen.delta.layout.entries if not e.buffer)
+    heard = seen.treatment.heard(seen.delta.vector, trained)  # a percentile of all values, once and not in every step
+    crossing = Crossing(heard, back, momenta, seen.delta, noise, used)
     weighed = belief if crossing.loudness > LOUD else None
     if weighed is not None:
         terms = LIKELIEST

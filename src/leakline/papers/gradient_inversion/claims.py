@@ -95,11 +95,13 @@ def _high_risk(noise: Sequence[Turn]) -> list[Claim]:
     leaks = Claim("client 9 leaks (RDLV above 0)", f"up to sigma0 of about {printed.SAFE_SIGMA0}")
     found = Claim("client 9's image is identified (IIP 1.0)", f"up to sigma0 of about {printed.IDENTIFIED_SIGMA0}")
     if (first := rdlv.get(0.0)) is not None:
-        ours = f"{_until(rdlv, 0.0)}; without noise {shown(first)}"
+        sure = {x: m.low for x, m in rdlv.items() if m.low is not None}
+        whole = f", with its whole interval {until(sure, 0.0)}" if len(sure) == len(rdlv) else ""
+        ours = f"{until(_values(rdlv), 0.0)}{whole}; without noise {shown(first)}"
         leaks = replace(leaks, ours=ours, agrees=_agrees(first, above=True), seeds=_fewest(rdlv.values()))
     if (start := iip.get(0.0)) is not None:
         chance = "" if start.chance is None else f", chance {start.chance:.3g}"
-        ours = f"{_until(iip, 1 - 1e-9)}; without noise {start.value:.3g}{chance}, n = {start.images}"
+        ours = f"{until(_values(iip), 1 - 1e-9)}; without noise {start.value:.3g}{chance}, n = {start.images}"
         agrees = "yes" if start.value > 1 - 1e-9 else "no"
         found = replace(found, ours=ours, agrees=agrees + _alone(start), seeds=_fewest(iip.values()))
     return [leaks, found]
@@ -245,9 +247,13 @@ def _curve(own: Sequence[Turn], measure: str) -> Mapping[float, Measured]:
     return {x: m for x, some in in_order(own, lambda t: t.case.noise) if (m := measured(some, measure)) is not None}
 
 
-def _until(curve: Mapping[float, Measured], least: float) -> str:
+def _values(curve: Mapping[float, Measured]) -> dict[float, float]:
+    return {x: m.value for x, m in curve.items()}
+
+
+def until(curve: Mapping[float, float], least: float) -> str:
     """Up to which noise a curve stays above a value, from no noise on."""
-    levels = list(takewhile(lambda x: curve[x].value > least, sorted(curve)))
+    levels = list(takewhile(lambda x: curve[x] > least, sorted(curve)))
     if not levels:
         return "not even without noise"
     return f"up to sigma0 = {levels[-1]:g}" + (" (the largest run)" if len(levels) == len(curve) else "")
