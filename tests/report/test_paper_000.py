@@ -10,13 +10,14 @@ from statistics import mean
 import numpy as np
 import pytest
 
-from leakline.papers.metric_privacy import PAPER, charts, tables
+from leakline.papers.metric_privacy import PAPER, charts
 from leakline.papers.metric_privacy import printed as paper_000_printed
 from leakline.papers.metric_privacy.gaps import pooled
+from leakline.papers.metric_privacy.sizes import CORE, PAPER_SIZE, at_desk, at_paper_size
 from leakline.papers.metric_privacy.tables import accuracies
 from leakline.readings import Reading
 from leakline.report.charts.menu import save
-from leakline.report.verdicts import NOT_RUN, nothing
+from leakline.report.verdicts import NOT_RUN, UNDECIDED, nothing
 from leakline.results import Cell, Estimate, Results, read
 from leakline.results.table import FORMS, Table, render
 from leakline.study.run import run_study
@@ -219,7 +220,7 @@ def test_the_pooled_tests_are_stated_before_they_are_run(trained: Results, attac
         assert "t-interval" in hidden.note
         small = [row for row in rows if not row.what.startswith("at the paper's size")]  # which was not run
         assert {row.ours == NOT_RUN for row in small} == {stores is not ran}
-        assert len(rows) == len(small) + 2
+        assert len(rows) == len(small) + 4
     pairs = [row[3].mean for row in table("gap", trained).rows if row[1] in ("fedavg", "fedopt")]
     assert equal_noise.ours == f"{mean(pairs):.3f}"
     assert equal_noise.seeds == 2
@@ -247,12 +248,12 @@ def test_inference_tables(attacked: Results) -> None:
 
 def test_runs_at_the_papers_size_stand_for_its_numbers(trained: Results, attacked: Results) -> None:
     """Beside runs at another size: those have their own tables and the claims over strategies."""
-    size = tables.PAPER_SIZE
+    size = PAPER_SIZE
     same = [c for c in attacked.finished.cells if c.labels["strategy"] == "fedavg"]
     larger = [replace(c, labels={"scenario": size, **c.labels}, readings=(), attacks=doubled(c)) for c in same]
     both = replace(attacked, cells=(*attacked.cells, *larger))
-    assert tables.at_desk(both).cells == attacked.finished.cells
-    assert [c.labels["scenario"] for c in tables.at_paper_size(both).cells] == [size] * 4
+    assert at_desk(both).cells == attacked.finished.cells
+    assert [c.labels["scenario"] for c in at_paper_size(both).cells] == [size] * 4
     assert table("9", both).rows == table("9", attacked).rows
     nine = {row[0]: row for row in table(f"9-{size}", both).rows}
     assert nine["aggregated"][2].mean == pytest.approx(2 * table("9", attacked).rows[0][2].mean)
@@ -272,10 +273,78 @@ def test_runs_at_the_papers_size_stand_for_its_numbers(trained: Results, attacke
     assert float(rows[0].ours) == pytest.approx(nine["aggregated"][2].mean, abs=5e-4)
     claims = {row.what: row for row in beside["What the paper concludes"]}
     before = {row.what: row for row in alone["What the paper concludes"]}
-    own = [what for what in claims if what.startswith("at the paper's size")]
+    own = [what for what in claims if what.startswith("at the paper's size") and "client inference" in what]
     assert len(own) == 2
     assert all(before[what].ours == NOT_RUN != claims[what].ours for what in own)
     assert all(before[what] == claims[what] for what in set(claims) - set(own))
+
+
+def test_accuracies_at_the_papers_size_have_rows_of_their_own(trained: Results, attacked: Results) -> None:
+    """One seed of the paper's own training takes no place of five of a smaller one, and is not pooled with them."""
+    same = [
+        replace(c, labels={**c.labels, "scenario": PAPER_SIZE}, readings=halved(c))
+        for c in trained.finished.cells
+        if c.labels["strategy"] == "fedavg" and c.labels["seed"] == 0
+    ]
+    both = replace(trained, cells=(*trained.cells, *same))
+    for name in ("2", "4", "5", "A12", "B2", "4-server"):
+        assert table(name, both).rows == table(name, trained).rows
+    pairs = {"4": 3, "5": 9, "A12": 3}
+    alone, beside = (
+        PAPER.verdicts({"metric-privacy": results, "client-inference": attacked}) for results in (trained, both)
+    )
+    assert list(alone) == list(beside)
+    for number, each in pairs.items():
+        title = table(f"{number}-{PAPER_SIZE}", both).title
+        assert len(beside[title]) == each * len(CORE)
+        assert {row.ours for row in alone[title]} == {NOT_RUN}
+        ran = {row.what.split(",")[0] for row in beside[title] if row.ours != NOT_RUN}
+        assert ran == {"FedAvg"}
+        assert beside[table(number, both).title] == alone[table(number, both).title]
+    whole = {row[0]: row for row in table("5", trained).rows if row[1] == "accuracy"}
+    half = {row[0]: row for row in table(f"5-{PAPER_SIZE}", both).rows if row[1] == "accuracy"}
+    seed = [c for c in trained.finished.cells if c.labels["seed"] == 0 and c.labels["defence"] == "none"]
+    first = next(c for c in seed if c.labels["strategy"] == "fedavg").newest("accuracy").value
+    assert half["FedAvg"][3].mean == pytest.approx(first / 2) != whole["FedAvg"][3].mean
+    claims = {row.what: row for row in beside["What the paper concludes"]}
+    before = {row.what: row for row in alone["What the paper concludes"]}
+    moved = [what for what, row in claims.items() if row != before[what]]
+    assert len(moved) == 2  # metric privacy less global DP, and less matched noise
+    assert all(what.startswith("at the paper's size: ") for what in moved)
+    assert {claims[what].verdict for what in moved} == {UNDECIDED}  # one seed
+
+
+def test_the_gap_is_pooled_over_one_size(trained: Results) -> None:
+    same = [replace(c, labels={**c.labels, "scenario": PAPER_SIZE}) for c in trained.finished.cells]
+    both, alone = replace(trained, cells=(*trained.cells, *same)), replace(trained, cells=tuple(same))
+    small, large, pairs = (pooled_rows(results) for results in (trained, alone, both))
+    assert small == large == pairs
+    assert {row[0] for row in table("gap", both).rows} == {"homogeneous", PAPER_SIZE, "all partitions"}
+
+
+def pooled_rows(results: Results) -> list[tuple[object, ...]]:
+    return [row for row in table("gap", results).rows if row[0] == "all partitions"]
+
+
+def test_a_row_says_on_whose_test_examples_it_stands(trained: Results, attacked: Results) -> None:
+    """Tables 4 and 6 are of the clients' test data, Tables 5 and 7 of the server's."""
+    held = [{"name": name, "counts": [1], "train": 1, "test": n} for name, n in (("a", 30), ("b", 11), ("server", 9))]
+    judged = tuple(
+        replace(
+            c, about={"partition": held}, readings=(*c.readings, *(Reading("accuracy", 0.5, client=n) for n in "ab"))
+        )
+        for c in trained.finished.cells
+    )
+    rows = PAPER.verdicts({"metric-privacy": replace(trained, cells=judged), "client-inference": attacked})
+    by_table = {title.split(":")[0]: {row.n for row in some if row.n} for title, some in rows.items()}
+    server = trained.finished.cells[0].newest("accuracy").n
+    assert by_table["Table 4"] == {41}
+    assert by_table["Table 5"] == by_table["Table A.12"] == {server}
+
+
+def halved(cell: Cell) -> tuple[Reading, ...]:
+    """Accuracies half as large."""
+    return tuple(replace(r, value=r.value / 2, low=None, high=None) for r in cell.readings)
 
 
 def doubled(cell: Cell) -> tuple[Reading, ...]:

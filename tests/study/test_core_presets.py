@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from leakline.papers.metric_privacy.sizes import CORE, PAPER_SIZE
 from leakline.study.describe import description
 from leakline.study.spec import load
 
@@ -23,8 +24,16 @@ def test_a_core_cell_is_the_same_run_as_the_papers(name):
 
 
 def key(cell):
-    """A cell's labels; that core may have a name for the paper's size is no difference."""
-    return tuple(sorted(label for label in cell.labels.items() if label != ("scenario", "paper-size")))
+    """A cell's labels; that core may have a name for the paper's size and its homogeneous clients is no difference."""
+    alike = (("scenario", "paper-size"), ("scenario", "homogeneous"))
+    return tuple(sorted(label for label in cell.labels.items() if label not in alike))
+
+
+def test_the_strategies_that_paper_000s_page_expects_at_the_papers_size_are_those_of_core():
+    cells = load("metric-privacy", "core").cells
+    assert {c.labels["strategy"] for c in cells} == set(CORE)
+    assert {c.labels["scenario"] for c in cells} == {PAPER_SIZE}
+    assert {c.labels["scenario"] for c in load("client-inference", "core").cells} == {PAPER_SIZE}
 
 
 @pytest.mark.parametrize("name", ["intermediaries-classification", "intermediaries-segmentation"])

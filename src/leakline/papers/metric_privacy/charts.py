@@ -17,6 +17,7 @@ from leakline.errors import LeaklineError, StoreError
 from leakline.leakage.guessing import Roc, roc
 from leakline.measures import measure_of
 from leakline.papers.metric_privacy import printed
+from leakline.papers.metric_privacy.sizes import PAPER_SIZE
 from leakline.papers.metric_privacy.tables import accuracies, named, of_scenario
 from leakline.report.charts.chart import Chart, Series
 from leakline.report.papers import Tables
@@ -29,7 +30,12 @@ if TYPE_CHECKING:
     from leakline.federation import Federation
 
 GRID = np.linspace(0, 1, 101)
-SCENARIOS = ("homogeneous", "non-iid")
+BY_ROUND = {
+    "B2": ("homogeneous", "homogeneous clients"),
+    "B3": ("non-iid", "non-iid clients"),
+    f"B2-{PAPER_SIZE}": (PAPER_SIZE, "homogeneous clients, at the paper's size"),
+}
+"""The scenario of each figure of accuracy by round, and its words."""
 
 
 def _by_round(results: Results, scenario: str, title: str) -> Table:
@@ -43,10 +49,14 @@ def _by_round(results: Results, scenario: str, title: str) -> Table:
     return Table(title, ("strategy", "defence", "round", "accuracy"), tuple(rows), "mean over seeds")
 
 
-_B2, _B3 = (f"Figure B.{i}: accuracy by round, {scenario} clients" for i, scenario in enumerate(SCENARIOS, start=2))
+def _title(figure: str) -> str:
+    return f"Figure {figure[0]}.{figure[1]}"
+
+
+_TITLES = {figure: f"{_title(figure)}: accuracy by round, {words}" for figure, (_, words) in BY_ROUND.items()}
 FIGURES: Tables = {
-    "metric-privacy/B2": named(_by_round, f"{_B2}.", SCENARIOS[0], _B2),
-    "metric-privacy/B3": named(_by_round, f"{_B3}.", SCENARIOS[1], _B3),
+    f"metric-privacy/{figure}": named(_by_round, f"{_TITLES[figure]}.", scenario, _TITLES[figure])
+    for figure, (scenario, _) in BY_ROUND.items()
 }
 
 
@@ -66,14 +76,14 @@ REBUILT: Tables = {"metric-privacy/C4": figure_c4, "metric-privacy/C5": figure_c
 def charts(results: Results) -> dict[str, Chart]:
     """B.2 and B.3: one chart for each defence, one line for each strategy, mean over seeds."""
     made = {}
-    for figure, scenario in zip(("B2", "B3"), SCENARIOS, strict=True):
+    for figure, (scenario, words) in BY_ROUND.items():
         for defence, inside in of_scenario(results, scenario).by("defence").items():
             series = []
             for style, (strategy, cells) in enumerate(inside.by("strategy").items()):
                 values = [mean(some) for some in zip(*map(accuracies, cells.cells), strict=False)]
                 x = tuple(float(r) for r in range(1, len(values) + 1))
                 series.append(Series(printed.STRATEGIES.get(strategy, strategy), style, x, tuple(values)))
-            title = f"Figure {figure[0]}.{figure[1]}: {printed.SHOWN.get(defence, defence)}, {scenario} clients"
+            title = f"{_title(figure)}: {printed.SHOWN.get(defence, defence)}, {words}"
             made[f"{figure}-{defence}"] = Chart(title, "round", "accuracy", tuple(series), note="mean over seeds")
     return made
 
@@ -81,7 +91,7 @@ def charts(results: Results) -> dict[str, Chart]:
 def roc_charts(results: Results) -> dict[str, Chart]:
     """C.4 and C.5: one chart for each strategy, one line for each defence with its AUC; rebuilds every model."""
     made = {}
-    for figure, scenario in zip(("C4", "C5"), SCENARIOS, strict=True):
+    for figure, scenario in (("C4", "homogeneous"), ("C5", "non-iid")):
         for strategy, cells in groups_of(_first_seed(results, scenario), lambda c: c.label("strategy")).items():
             series = []
             for style, cell in enumerate(cells):

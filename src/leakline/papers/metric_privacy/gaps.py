@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from statistics import mean
 
 from leakline.papers.metric_privacy import printed
+from leakline.papers.metric_privacy.sizes import at_desk, at_paper_size
 from leakline.results import Estimate, Results
 from leakline.results.estimate import estimate
 from leakline.results.table import Table
@@ -103,7 +104,8 @@ def gap(results: Results) -> Table:
         rows += [(*place, *(by_other[other].get(place) for other in OTHERS)) for place in here]
         means = (estimate([by_other[o][p].mean for p in here if p in by_other[o]]) for o in OTHERS)
         rows.append((scenario, "mean over strategies", *means))
-    tests = [pooled(results, other) for other in OTHERS]
+    one_size = at_desk(results) if at_desk(results).cells else at_paper_size(results)
+    tests = [pooled(one_size, other) for other in OTHERS]
     rows.append((EVERY, "mean, interval over seeds", *(test.estimate for test in tests)))
     rows.append((EVERY, "mean, interval over pairs", *(test.over_pairs for test in tests)))
     rows.append((EVERY, "sign test over pairs", *(str(test) or None for test in tests)))

@@ -16,6 +16,7 @@ from leakline.errors import StoreError
 from leakline.measures import measure_of
 from leakline.papers.metric_privacy import printed
 from leakline.papers.metric_privacy.gaps import gap
+from leakline.papers.metric_privacy.sizes import CORE, PAPER_SIZE, at_desk, at_paper_size
 from leakline.readings import Reading, label_of, rule_of
 from leakline.report.papers import Tables
 from leakline.results import Cell, Estimate, Results
@@ -26,8 +27,6 @@ from leakline.results.table import Table
 OURS = "ours: mean over seeds, with standard deviation and 95 % t-interval (cut to the range) where there are several"
 WORLDS = "ours: mean over worlds with the target, after round 1, [95 % t-interval]"
 LAST = 5
-PAPER_SIZE = "paper-size"
-"""The scenario of client inference that runs at the paper's size, beside one that does not."""
 Judge = Literal["clients", "server"]
 _COUNTS = ("", "total", "class 0", "class 1", "class 2", "class 3")
 
@@ -69,8 +68,8 @@ def _last_rounds(results: Results, scenario: str, title: str, judge: Judge = "cl
     where = "the clients' test data, weighted by examples" if asked else "the server's test data, not the clients'"
     note = f"one seed: mean ± standard deviation over the rounds, as the paper; otherwise {OURS}; measured on {where}"
     rows = [
-        (name, *_beside(lambda i, s=s: _pm(printed.LAST_ROUNDS[scenario][s][i]), partial(ours, s)))  # type: ignore[misc]
-        for s, name in printed.STRATEGIES.items()
+        (name, *_beside(lambda i, s=s: _pm(printed.LAST_ROUNDS[_paper(scenario)][s][i]), partial(ours, s)))  # type: ignore[misc]
+        for s, name in _strategies(scenario)
     ]
     return Table(title, _columns("strategy"), tuple(rows), note)
 
@@ -78,32 +77,30 @@ def _last_rounds(results: Results, scenario: str, title: str, judge: Judge = "cl
 def _test(results: Results, scenario: str, title: str) -> Table:
     grid = of_scenario(results, scenario).by("strategy", "defence")
     rows = []
-    for s, name in printed.STRATEGIES.items():
+    for s, name in _strategies(scenario):
         for at, measure in enumerate(("accuracy", "f1", "precision")):
-            paper = [row[at] for row in printed.TEST[scenario][s]]
+            paper = [row[at] for row in printed.TEST[_paper(scenario)][s]]
             rows.append((name, measure, *_beside(paper.__getitem__, partial(_final, grid, measure, s))))
     return Table(title, _columns("strategy", "measure"), tuple(rows), OURS)
 
 
-def table_a12(results: Results) -> Table:
-    """Table A.12: test accuracy over several runs, homogeneous clients."""
-    grid = of_scenario(results, "homogeneous").by("strategy", "defence")
+def _over_runs(results: Results, scenario: str, title: str) -> Table:
+    grid = of_scenario(results, scenario).by("strategy", "defence")
     rows = []
-    for s, name in printed.STRATEGIES.items():
+    for s, name in _strategies(scenario):
         paper = [_pm(pair) for pair in printed.FIVE_RUNS[s]]
         rows.append((name, *_beside(paper.__getitem__, partial(_final, grid, "accuracy", s))))
-    title = "Table A.12: test accuracy over runs, homogeneous clients"
     return Table(title, _columns("strategy"), tuple(rows), f"{OURS}; paper: five runs")
 
 
-def at_desk(results: Results) -> Results:
-    """The finished cells of client inference but those at the paper's size beside them."""
-    return results.finished.where(scenario=lambda scenario: scenario != PAPER_SIZE)
+def _paper(scenario: str) -> str:
+    """Which of the paper's partitions a scenario has."""
+    return "homogeneous" if scenario == PAPER_SIZE else scenario
 
 
-def at_paper_size(results: Results) -> Results:
-    """The finished cells of client inference at the paper's size, beside others that are not."""
-    return results.finished.where(scenario=PAPER_SIZE)
+def _strategies(scenario: str) -> list[tuple[str, str]]:
+    """The strategies of a scenario and their names: at the paper's size those of the preset `core`."""
+    return [(s, name) for s, name in printed.STRATEGIES.items() if scenario != PAPER_SIZE or s in CORE]
 
 
 def table_11(results: Results) -> Table:
@@ -195,7 +192,7 @@ Grid = dict[Any, Results]
 
 def of_scenario(results: Results, scenario: str) -> Results:
     """Finished cells; those of one scenario where the study has scenarios."""
-    return results.finished.where(scenario=(scenario, ""))
+    return results.finished.where(scenario=scenario if scenario == PAPER_SIZE else (scenario, ""))
 
 
 def accuracies(cell: Cell, judge: Judge = "clients") -> list[float]:
@@ -285,6 +282,7 @@ def named(make: Callable[..., Table], what: str, *given: str) -> Callable[[Resul
 
 _SKEW = "The classes' mix hardly differs: the skew is one of size."
 _TARGET = "The paper's rows sum to 824 images of class 0 where the data set has 724: ours gives the target 424."
+_SAME = "at the paper's size, homogeneous clients"
 _SHAPED: dict[str, tuple[Callable[..., Table], tuple[str, ...]]] = {
     "2": (_clients, ("homogeneous", "Table 2: homogeneous clients")),
     "3": (_clients, ("non-iid", "Table 3: non-iid clients", _SKEW)),
@@ -294,6 +292,10 @@ _SHAPED: dict[str, tuple[Callable[..., Table], tuple[str, ...]]] = {
     "4-server": (_last_rounds, ("homogeneous", "Table 4, judged by the server, homogeneous clients", "server")),
     "6-server": (_last_rounds, ("non-iid", "Table 6, judged by the server, non-iid clients", "server")),
     "7": (_test, ("non-iid", "Table 7: test set, non-iid clients")),
+    "A12": (_over_runs, ("homogeneous", "Table A.12: test accuracy over runs, homogeneous clients")),
+    f"4-{PAPER_SIZE}": (_last_rounds, (PAPER_SIZE, f"Table 4, {_SAME}: accuracy over the last five rounds")),
+    f"5-{PAPER_SIZE}": (_test, (PAPER_SIZE, f"Table 5, {_SAME}: test set")),
+    f"A12-{PAPER_SIZE}": (_over_runs, (PAPER_SIZE, f"Table A.12, {_SAME}: test accuracy over runs")),
     "8": (_clients, ("client-inference", "Table 8: clients for client inference", _TARGET)),
 }
 """Tables with a scenario and a title."""
@@ -313,6 +315,6 @@ TABLES: Tables = {
             for n in [name.replace("D", "D.")]
         },
         "11": table_11, f"9-{PAPER_SIZE}": nine_at_paper_size, f"11-{PAPER_SIZE}": eleven_at_paper_size,
-        "A12": table_a12, "gap": gap, "inference": inference, "noise": noise,
+        "gap": gap, "inference": inference, "noise": noise,
     }.items()
 }  # fmt: skip

@@ -8,25 +8,29 @@ from statistics import mean
 
 from leakline.papers.metric_privacy import printed
 from leakline.papers.metric_privacy.gaps import POOLED, pooled
-from leakline.papers.metric_privacy.tables import PAPER_SIZE, TABLES, at_desk, at_paper_size
+from leakline.papers.metric_privacy.sizes import PAPER_SIZE, at_desk, at_paper_size
+from leakline.papers.metric_privacy.tables import TABLES
 from leakline.readings import Reading
 from leakline.report.verdicts import NOT_RUN, Row, Verdicts, claim_row, examples, impossible, otherwise, rows_of
 from leakline.results import Results
 from leakline.results.estimate import estimate
 
 DATA = "alzheimer-mri"
-LAST, FINAL = ("4", "6"), ("5", "7", "A12")
+ACCURACY = ("4", "6", "5", "7", "A12")
+ACCURACY_SAME = tuple(f"{number}-{PAPER_SIZE}" for number in ("4", "5", "A12"))
+AT_SIZE = "at the paper's size: "
 WORLDS = ("9", "10", "D13", "D14", "D15", "D16", "11")
 
 
 def verdicts(stores: Mapping[str, Results]) -> Verdicts:
     """Tables 2 to 11, A.12 and D.13 to D.16, and what the text concludes from them."""
     trained, inferred = stores["metric-privacy"], stores["client-inference"]
-    n = examples(trained.finished.cells, "accuracy")
     found: dict[str, list[Row]] = {}
-    for number in (*LAST, *FINAL):
-        table = TABLES[f"metric-privacy/{number}"](trained)
-        found[table.title] = rows_of(table, n, otherwise(trained, DATA, rounds=20, learning_rate=0.001))
+    for numbers, cells in ((ACCURACY, at_desk(trained)), (ACCURACY_SAME, at_paper_size(trained))):
+        other = otherwise(cells, DATA, rounds=20, learning_rate=0.001)
+        for number in numbers:
+            table = TABLES[f"metric-privacy/{number}"](trained)
+            found[table.title] = rows_of(table, _judged_on(cells, number[0] in "46"), other)
     worlds = next((r.n for r in inferred.where(measure="auc").every if r.n), None)
     for number in WORLDS:
         table = TABLES[f"metric-privacy/{number}"](inferred)
@@ -35,8 +39,19 @@ def verdicts(stores: Mapping[str, Results]) -> Verdicts:
     found["Table 8: clients for client inference"] = [
         impossible("target, class 0", "524", "the three clients would hold 824 images of class 0, the data set has 724")
     ]
-    found["What the paper concludes"] = [*_gains(trained), *_protection(inferred)]
+    gains = [*_gains(at_desk(trained)), *_gains(at_paper_size(trained), AT_SIZE)]
+    found["What the paper concludes"] = [*gains, *_protection(inferred)]
     return found
+
+
+def _judged_on(results: Results, by_clients: bool) -> int | None:
+    """On how many test examples an accuracy stands: the clients' own where these judged, else the server's."""
+    cells = results.finished.cells
+    asked = (cell for cell in cells if by_clients and any(r.client is not None for r in cell.readings))
+    if (cell := next(asked, None)) is None:
+        return examples(cells, "accuracy")
+    clients = {r.client for r in cell.readings if r.measure == "accuracy"}
+    return sum(int(row["test"]) for row in cell.holders if row["name"] in clients)
 
 
 def _otherwise(cells: Results) -> str:
@@ -56,7 +71,7 @@ def _nearest(rows: list[Row], number: str, results: Results, worlds: int | None)
     ]
 
 
-def _gains(results: Results) -> list[Row]:
+def _gains(results: Results, where: str = "") -> list[Row]:
     """Metric privacy against global DP at equal z, and against as much noise: pooled over strategies and partitions."""
     rows = []
     for other, words, paper in (
@@ -68,7 +83,7 @@ def _gains(results: Results) -> list[Row]:
         (printed.CONTROL, "and than as much noise with nothing measured (matched noise)", "not in the paper"),
     ):
         gaps = pooled(results, other)
-        row = claim_row(f"{words}, mean over strategies, partitions and seeds", paper, gaps.estimate, gaps.pairs)
+        row = claim_row(f"{where}{words}, mean over strategies, partitions and seeds", paper, gaps.estimate, gaps.pairs)
         rows.append(replace(row, note=f"{gaps}; n: pairs; {POOLED}" if gaps.pairs else POOLED))
     return rows
 
@@ -84,7 +99,7 @@ def _protection(results: Results) -> list[Row]:
     desk, same_size = at_desk(results), at_paper_size(results)
     rows = [_protected(_aucs(desk, defence=defence), defence) for defence in printed.DEFENCES[1:]]
     for defence in printed.DEFENCES[1:]:
-        rows.append(_protected(_aucs(same_size, defence=defence), defence, "at the paper's size: "))
+        rows.append(_protected(_aucs(same_size, defence=defence), defence, AT_SIZE))
     return [*rows, _hidden(desk)]
 
 
