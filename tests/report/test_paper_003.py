@@ -184,6 +184,9 @@ def test_a_cross_validated_difference_has_the_wider_interval_of_repeats_and_of_u
         replace(people, cells=tuple(c for c in cells if c.labels["seed"] == 0)), "fedper", "vanilla"
     )
     assert (alone.seeds, alone.low) == (1, None)  # one repeat has no interval, however many people
+    lost = replace(cells[0], readings=tuple(r for r in cells[0].readings if r.client != "c"))  # dropped, one fold
+    fewer = paper_003.crossed(replace(people, cells=(lost, *cells[1:])), "fedper", "vanilla")
+    assert fewer.mean == pytest.approx(0.02)
     sure = replace(found, low=0.01, high=0.03)
     assert "size is outside" in _points("", 10.0, "", sure, 3).note
     assert _points("", 2.0, "", sure, 3).note == _points("", 10.0, "", found, 3).note == ""

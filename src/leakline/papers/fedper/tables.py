@@ -190,8 +190,10 @@ def crossed(results: Results, one: str, other: str) -> Estimate | None:
     for seed in seeds:
         beside = {fold_of(cell): _by_user(cell) for cell in theirs[seed]}
         for cell in mine[seed]:
+            others = beside[fold_of(cell)]
             for user, value in _by_user(cell).items():
-                gaps.setdefault(user, []).append(value - beside[fold_of(cell)][user])
+                if user in others:  # who was dropped from one of the two has no difference
+                    gaps.setdefault(user, []).append(value - others[user])
     means = [_mean([curve(c)[-1] for c in mine[seed]]) - _mean([curve(c)[-1] for c in theirs[seed]]) for seed in seeds]
     over_repeats = estimate(means)
     return over_repeats and over_repeats.wider(estimate([_mean(own) for own in gaps.values()]))
