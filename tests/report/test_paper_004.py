@@ -192,7 +192,12 @@ def test_the_figures_are_what_the_rounds_wrote_down(results: Results):
         records = [r["facts"]["noise_level"] for r in store.run(cell.key).rounds()]
         means.append(np.mean(records))
     assert table.rows[1][2].mean == pytest.approx(np.mean(means))
-    assert table.rows[1][5] == pytest.approx(table.rows[0][2].mean / 4)
+    assert table.rows[1][5:] == pytest.approx(
+        [table.rows[0][at].mean * law for at, law in ((2, 1 / 4), (3, 4), (4, 1 / 16))]
+    )
+    missed = [table.rows[1][at].mean / table.rows[1][at + 3] for at in (2, 3)]
+    ratio = table.rows[1][4].mean / table.rows[1][7]
+    assert missed[0] / missed[1] == pytest.approx(ratio, rel=0.1)  # lambda = xi / phi, but for means over rounds
     lam = {r[2]: r for r in paper_004_figures.figure_2a(results).rows}[SPLIT]
     assert lam[5] == pytest.approx(np.median(found[SPLIT].facts("ratio")))
     assert lam[8] == pytest.approx(1 / 3)
