@@ -50,11 +50,13 @@ NARROW, WIDE, ALONE = Estimate(0.9, 0.01, 0.88, 0.92, 5), Estimate(0.9, 0.2, 0.5
         (12, 12, REPRODUCED),
         (12, 13, NOT_REPRODUCED),
         (12, "2 of 3 seeds got there", UNDECIDED),
+        (0.9, "0.900 ± 0.010", UNDECIDED),  # one seed's spread over its rounds
     ],
 )
 def test_a_number_is_judged_by_our_interval(paper: object, ours: object, verdict: str) -> None:
     row = number_row("x", paper, ours, 640)
     assert row.verdict == verdict
+    assert (row.note == "one seed") == (ours is ALONE or ours == "0.900 ± 0.010")
     assert row.ours
     assert (row.ours == NOT_RUN) == (verdict == NOT_RUN)
 

@@ -60,13 +60,15 @@ def number_row(what: str, paper: Any, ours: Any, n: int | None = None, other: st
         if other and ours not in (None, ""):
             return Row(what, printed, *_own(ours, n), UNDECIDED, other)
         if isinstance(ours, Estimate):
-            return Row(what, printed, *_own(ours, n), _meets(value, 2 * spread, ours))
+            alone = "one seed" if ours.low is None else ""
+            return Row(what, printed, *_own(ours, n), _meets(value, 2 * spread, ours), alone)
         if isinstance(ours, int | float):
             same = REPRODUCED if abs(ours - value) <= max(2 * spread, 1e-9) else NOT_REPRODUCED
             return Row(what, printed, *_own(ours, n), same)
     if ours is None or ours == "":
         return Row(what, printed, n=None)
-    return Row(what, printed, *_own(ours, n), UNDECIDED, "one seed")
+    alone = "one seed" if _PRINTED.fullmatch(shown(ours)) else ""
+    return Row(what, printed, *_own(ours, n), UNDECIDED, alone)
 
 
 def claim_row(what: str, paper: str, ours: Estimate | None, n: int | None = None, line: float = 0.0) -> Row:
