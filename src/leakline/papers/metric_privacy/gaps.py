@@ -113,7 +113,8 @@ def gap(results: Results) -> Table:
     note = (
         "metric privacy's test accuracy less the other's, paired by seed; an interval around 0 shows no difference; "
         "runs of one seed share data, start and noise, so intervals over strategies or pairs and the sign test (stated "
-        "before any run) are too sure: the interval over seeds is the one to read"
+        "before any run) are too sure: the interval over seeds is the one to read. Runs at the paper's size beside "
+        "others are not pooled with them"
     )
     return Table("Metric privacy against its alternatives", columns, tuple(rows), note)
 
