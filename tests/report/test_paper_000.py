@@ -387,6 +387,17 @@ def test_figures_are_charts_and_their_files_repeatable(trained: Results, tmp_pat
     assert all("AUC" in one.name for one in curves["C4-fedavg"].series)
 
 
+def test_a_strategy_looks_the_same_in_every_figure_and_stands_where_the_paper_has_it(trained: Results) -> None:
+    """Whatever the order in which cells were archived."""
+    turned = replace(trained, cells=tuple(reversed(trained.cells)))
+    for drawn in PAPER.charts(turned).values():
+        assert [(one.name, one.style) for one in drawn.series] == [("FedAvg", 0), ("FedOpt", 4)]
+    for name, at in (("gap", 1), ("noise", 1)):
+        rows = [row[at] for row in table(name, turned).rows if row[at] in ("fedavg", "fedopt")]
+        assert rows == sorted(rows)
+        assert set(rows) == {"fedavg", "fedopt"}
+
+
 def test_a_model_that_cannot_be_rebuilt_is_said(trained: Results) -> None:
     from leakline.errors import StoreError
 

@@ -79,10 +79,11 @@ def charts(results: Results) -> dict[str, Chart]:
     for figure, (scenario, words) in BY_ROUND.items():
         for defence, inside in of_scenario(results, scenario).by("defence").items():
             series = []
-            for style, (strategy, cells) in enumerate(inside.by("strategy").items()):
+            for strategy, cells in sorted(inside.by("strategy").items(), key=lambda some: printed.place_of(some[0])):
                 values = [mean(some) for some in zip(*map(accuracies, cells.cells), strict=False)]
                 x = tuple(float(r) for r in range(1, len(values) + 1))
-                series.append(Series(printed.STRATEGIES.get(strategy, strategy), style, x, tuple(values)))
+                name, style = printed.STRATEGIES.get(strategy, strategy), printed.place_of(strategy)
+                series.append(Series(name, style, x, tuple(values)))
             title = f"{_title(figure)}: {printed.SHOWN.get(defence, defence)}, {words}"
             made[f"{figure}-{defence}"] = Chart(title, "round", "accuracy", tuple(series), note="mean over seeds")
     return made

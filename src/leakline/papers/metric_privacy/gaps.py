@@ -100,7 +100,7 @@ def gap(results: Results) -> Table:
     places = list(dict.fromkeys(place for found in by_other.values() for place in found))
     rows: list[tuple[object, ...]] = []
     for scenario in dict.fromkeys(scenario for scenario, _ in places):
-        here = [place for place in places if place[0] == scenario]
+        here = sorted((p for p in places if p[0] == scenario), key=lambda p: printed.place_of(p[1]))
         rows += [(*place, *(by_other[other].get(place) for other in OTHERS)) for place in here]
         means = (estimate([by_other[o][p].mean for p in here if p in by_other[o]]) for o in OTHERS)
         rows.append((scenario, "mean over strategies", *means))

@@ -11,6 +11,12 @@ STRATEGIES = {
     "fedyogi": "FedYogi",
 }  # fmt: skip
 
+
+def place_of(strategy: str) -> int:
+    """Where the paper has a strategy among its six; behind them what it has not."""
+    return list(STRATEGIES).index(strategy) if strategy in STRATEGIES else len(STRATEGIES)
+
+
 Spread = tuple[tuple[float, float], ...]
 
 # Mean and standard deviation of the accuracy over the last five rounds.

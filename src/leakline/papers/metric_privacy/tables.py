@@ -155,7 +155,8 @@ def eleven_at_paper_size(results: Results) -> Table:
 def noise(results: Results) -> Table:
     """What was really added: distance and noise of every setting; the control has metric privacy's noise exactly."""
     rows = []
-    for labels, cells in results.finished.by("scenario", "strategy", "defence").items():
+    settings = results.finished.by("scenario", "strategy", "defence").items()
+    for labels, cells in sorted(settings, key=lambda some: (some[0][0], printed.place_of(some[0][1]))):
         facts = [facts for c in cells.cells for facts in c.facts]
         std = [float(f["noise_std"]) for f in facts if "noise_std" in f]
         far = [float(f["distance"]) for f in facts if "distance" in f]
