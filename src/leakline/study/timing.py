@@ -12,7 +12,7 @@ import torch
 from leakline.attacks.base import Attack, Sample
 from leakline.bench.training import Job, train
 from leakline.errors import LeaklineError
-from leakline.federation import Federation, federate
+from leakline.federation import Federation, State, federate
 from leakline.randomness import Stream
 from leakline.runtimes.local import LocalTransport
 from leakline.runtimes.machine import cores, tune_allocator
@@ -21,6 +21,9 @@ from leakline.study.judges import judged
 
 QUICK = 20.0
 """A trial round that takes fewer seconds is done twice: the first has workers to start and kernels to warm up."""
+PATIENCE = 30.0
+"""Seconds of a round, by its steps, beyond which it is not played: nobody should wait for several of them to hear how
+long he will wait."""
 GLANCE = 0.3
 """About so many seconds of steps are timed at once, three times, where a step is shorter: one look at two steps was off
 by half on a machine that did nothing else."""
@@ -104,20 +107,51 @@ def memory_of(federation: Federation, workers: int) -> float:
     return weights / 2**20 + 400 * workers
 
 
-def trial_round(federation: Federation, workers: int = 0) -> float | None:
-    """Seconds of a round, judged and all, under the federation's own defences; None where it cannot be done."""
-    took = None
+def trial_round(federation: Federation, workers: int = 0, patience: float = PATIENCE) -> float | None:
+    """Seconds of a round, judged and all, under the federation's own defences; None where it cannot be done.
+
+    A round of S steps takes a + b S. Where that would last (``patience``), two short ones tell a and b: of one step a
+    client, and of so many as take a third of that.
+    """
     try:
-        with LocalTransport(federation, workers) as transport:
-            start = time.perf_counter()
-            for round_ in federate(replace(federation, rounds=min(federation.rounds, 2)), transport):
-                judged(federation, transport, round_)
-                took, start = time.perf_counter() - start, time.perf_counter()
-                if took >= QUICK:
-                    break
+        steps, owner = _steps(federation), federation.stack.owner
+        together = workers or min(cores(), len(federation.task.clients))
+        # Parts of a client (`stack.owner`) have steps of their own, which its plan does not tell.
+        if owner is not None or (whole := timed_step(federation)[0] * steps / together) < patience:
+            return _played(federation, workers)
+        some = patience / (3 * whole) * steps / federation.expected()
+        few, more = _shortened(federation, 1), _shortened(federation, 2 + int(some))
+        if _steps(more) == steps:
+            return _played(federation, workers)
+        took, longer = _played(few, workers), _played(more, workers, turns=1)
+        return took + max(longer - took, 0.0) / (_steps(more) - _steps(few)) * (steps - _steps(few))
     except LeaklineError:  # whatever is wrong will be said when it is run
         return None
+
+
+def _played(federation: Federation, workers: int, turns: int = 2) -> float:
+    """Seconds of a round, the last of so many turns. From the untrained model: a warm start is no part of it."""
+    took, state = 0.0, State(weights=federation.bench().initial.only(federation.shares))
+    with LocalTransport(federation, workers) as transport:
+        start = time.perf_counter()
+        for round_ in federate(replace(federation, rounds=min(federation.rounds, turns)), transport, state=state):
+            judged(federation, transport, round_)
+            took, start = time.perf_counter() - start, time.perf_counter()
+            if took >= QUICK:
+                break
     return took
+
+
+def _shortened(federation: Federation, most: int) -> Federation:
+    """The same, with the noise of the whole rounds, and no more than so many steps of a client in each."""
+    granted = federation.granted
+    return replace(granted, plan=replace(granted.plan, max_steps=min(most, granted.plan.max_steps or most)))
+
+
+def _steps(federation: Federation) -> float:
+    """Steps of all clients that are expected in a round."""
+    clients = federation.task.clients
+    return federation.expected() / len(clients) * sum(federation.most_steps(c.name, len(c.train)) for c in clients)
 
 
 def place_of(federation: Federation) -> str:
