@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -19,7 +20,7 @@ from leakline.attacks.inversion.intercepted import Intercepted, Labels, norm_mom
 from leakline.attacks.inversion.judge import Reconstruction, Secret, readings
 from leakline.attacks.inversion.objective import Terms
 from leakline.attacks.inversion.problem import Problem
-from leakline.attacks.inversion.schedule import Search, Standing
+from leakline.attacks.inversion.schedule import Far, Search
 from leakline.attacks.inversion.search import Found, searches
 from leakline.attacks.inversion.settle import most_trials, settled
 from leakline.attacks.inversion.statistics import Inverse
@@ -298,13 +299,17 @@ class GradientInversion(Attack):
         trials = sum(p.canvas.count * most_trials(1 + len(p.others)) for p in problems)
         how, weighed = self.method.search, any(p.terms.likelihood for p in problems)
         most, usual = (how.iterations + how.draws, self._early) if weighed else (how.iterations, 1.0)
-        far = _Far(self, told, [p.canvas.count for p in problems], trials, usual, most)
+        lines = [partial(self._say, hints) for hints in told]
+        far = Far(lines, [p.canvas.count for p in problems], how.restarts, trials, usual, most)
         told[0].says(f"{self.variant}: the search begins", 0.0)
         problems = settled(problems, how, seed=self.seed, workers=workers, tried=far.tried)
         folders = [_notes(hints.notes, update.part) for _, hints, update in asked_of]
         found = searches(problems, how, seed=self.seed, workers=workers, checkpoints=folders, progress=far.searched)
         pairs = iter(zip(found, problems, strict=True))
         return [_together([next(pairs) for _ in view.updates[0]]) for view, _ in questions]
+
+    def _say(self, hints: Start, line: str, share: float) -> None:
+        hints.says(f"{self.variant} of {hints.client}: {line}", share)
 
     @property
     def _reads(self) -> bool:
@@ -331,56 +336,6 @@ class GradientInversion(Attack):
         Of turns whose images nobody knows, the objective that was reached.
         """
         return readings(guesses, secrets)
-
-
-@dataclass
-class _Far:
-    """How far several searches are, in evaluations times images."""
-
-    attack: GradientInversion
-    told: Sequence[Start]
-    images: Sequence[int]
-    trials: float
-    """Expected of trials of labels: at first all that may be needed, then what they took."""
-    usual: float
-    """The share of its evaluations at which a restart is expected to end, before any has."""
-    most: int
-    """Evaluations of a restart."""
-    tries: float = 0.0
-    done: dict[tuple[int, int], float] = field(default_factory=dict)
-    """By problem and restart: the share of its iterations that were made."""
-    ended: set[tuple[int, int]] = field(default_factory=set)
-
-    def tried(self, number: int, evaluations: int) -> None:
-        """So many evaluations went into trials of one problem's labels."""
-        self.tries += evaluations * self.images[number]
-        self._say(number, "labels tried")
-
-    def searched(self, number: int, standing: Standing) -> None:
-        """A restart of one search says where it is."""
-        self.trials = self.tries
-        self.done[number, standing.restart] = standing.iteration / standing.iterations
-        if standing.ended:
-            self.ended.add((number, standing.restart))
-        self._say(number, standing.line())
-
-    @property
-    def share(self) -> float:
-        """Of the work that is expected: restarts that go on will end where others ended."""
-        how = self.attack.method.search
-        usual = sum(self.done[k] for k in self.ended) / len(self.ended) if self.ended else self.usual
-        made, expected = self.tries, max(self.trials, self.tries)
-        for number, images in enumerate(self.images):
-            for restart in range(how.restarts):
-                key = (number, restart)
-                done = self.done.get(key, 0.0)
-                made += self.most * images * done
-                expected += self.most * images * (done if key in self.ended else max(usual, done))
-        return made / max(expected, 1.0)
-
-    def _say(self, number: int, line: str) -> None:
-        start = self.told[number]
-        start.says(f"{self.attack.variant} of {start.client}: {line}", self.share)
 
 
 def _notes(folder: Path | None, part: int) -> Path | None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 COARSE_TO_FINE = (0.0625, 0.125, 0.25, 0.5, 1.0)
@@ -76,6 +76,52 @@ class Standing:
         return (
             f"restart {self.restart + 1}, iteration {self.iteration}/{self.iterations}, objective {self.objective:.4g}"
         )
+
+
+@dataclass
+class Far:
+    """How far several searches are, in evaluations times images."""
+
+    lines: Sequence[Callable[[str, float], None]]
+    """By problem: who is told where its search is, and what share of all work is done."""
+    images: Sequence[int]
+    restarts: int
+    trials: float
+    """Expected of trials of labels: at first all that may be needed, then what they took."""
+    usual: float
+    """The share of its evaluations at which a restart is expected to end, before any has."""
+    most: int
+    """Evaluations of a restart."""
+    tries: float = 0.0
+    done: dict[tuple[int, int], float] = field(default_factory=dict)
+    """By problem and restart: the share of its iterations that were made."""
+    ended: set[tuple[int, int]] = field(default_factory=set)
+
+    def tried(self, number: int, evaluations: int) -> None:
+        """So many evaluations went into trials of one problem's labels."""
+        self.tries += evaluations * self.images[number]
+        self.lines[number]("labels tried", self.share)
+
+    def searched(self, number: int, standing: Standing) -> None:
+        """A restart of one search says where it is."""
+        self.trials = self.tries
+        self.done[number, standing.restart] = standing.iteration / standing.iterations
+        if standing.ended:
+            self.ended.add((number, standing.restart))
+        self.lines[number](standing.line(), self.share)
+
+    @property
+    def share(self) -> float:
+        """Of the work that is expected: restarts that go on will end where others ended."""
+        usual = sum(self.done[k] for k in self.ended) / len(self.ended) if self.ended else self.usual
+        made, expected = self.tries, max(self.trials, self.tries)
+        for number, images in enumerate(self.images):
+            for restart in range(self.restarts):
+                key = (number, restart)
+                done = self.done.get(key, 0.0)
+                made += self.most * images * done
+                expected += self.most * images * (done if key in self.ended else max(usual, done))
+        return made / max(expected, 1.0)
 
 
 Progress = Callable[[Standing], None]
