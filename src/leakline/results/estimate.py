@@ -25,11 +25,16 @@ class Estimate:
             return self
         return replace(self, low=max(self.low, least), high=min(self.high, most))
 
-    def wider(self, other: Estimate | None) -> Estimate:
-        """The same with an interval that reaches as far as this one's or another's: two things vary."""
+    def beside(self, other: Estimate | None) -> Estimate:
+        """The same where a second thing varies that ``other``'s interval is over: distances added as squares.
+
+        A mean over people and repeats is moved by both. Where ten repeats and 24 people move it alike, the wider of
+        two 95 % intervals has it in 90 %, this one in 96 %; and in no fewer than 95 % whatever moves it more.
+        """
         if other is None or self.low is None or self.high is None or other.low is None or other.high is None:
             return self
-        return replace(self, low=min(self.low, other.low), high=max(self.high, other.high))
+        low = self.mean - math.hypot(self.mean - self.low, other.mean - other.low)
+        return replace(self, low=low, high=self.mean + math.hypot(self.high - self.mean, other.high - other.mean))
 
 
 def estimate(values: Sequence[float]) -> Estimate | None:

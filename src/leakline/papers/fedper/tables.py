@@ -163,7 +163,7 @@ def folds(results: Results) -> Table:
     note = (
         "mean over users and folds; the 95 % t-interval is over repeats, which are of the same people and recordings: "
         "it says how far dealing them out and starting anew move the mean, not what other people would give; less "
-        "vanilla: paired, over repeats or over users, whichever reaches further"
+        "vanilla: paired, over repeats and over users, whose t-intervals' half-widths are added as squares"
     )
     return Table("Cross-validated accuracy", columns, tuple(rows), note)
 
@@ -177,10 +177,10 @@ def repeats(results: Results) -> dict[str, dict[object, list[float]]]:
 
 
 def crossed(results: Results, one: str, other: str) -> Estimate | None:
-    """Cross-validated accuracy of one scheme less that of another, with the wider of two 95 % t-intervals.
+    """Cross-validated accuracy of one scheme less that of another, with a 95 % interval over repeats and users.
 
     Over repeats: how far dealing recordings out and starting anew move it. Over users, each with the mean of all folds:
-    what other people would give.
+    what other people would give. Half-widths of both t-intervals are added as squares.
     """
     whole = _whole(results)
     mine, theirs = whole.get(one, {}), whole.get(other, {})
@@ -196,7 +196,7 @@ def crossed(results: Results, one: str, other: str) -> Estimate | None:
                     gaps.setdefault(user, []).append(value - others[user])
     means = [_mean([curve(c)[-1] for c in mine[seed]]) - _mean([curve(c)[-1] for c in theirs[seed]]) for seed in seeds]
     over_repeats = estimate(means)
-    return over_repeats and over_repeats.wider(estimate([_mean(own) for own in gaps.values()]))
+    return over_repeats and over_repeats.beside(estimate([_mean(own) for own in gaps.values()]))
 
 
 def _whole(results: Results) -> dict[str, dict[object, list[Cell]]]:
