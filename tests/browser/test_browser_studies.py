@@ -97,7 +97,7 @@ folds = 3
 repeats = 1
 trees = 5
 """,
-    "intermediaries-classification": "delta = 0.1\n" + DIGITS + TRAINING.format(rounds=2) + """
+    "intermediaries-classification": "delta = 0.1\nreproduces = \"paper 004\"\n" + DIGITS + TRAINING.format(rounds=2) + """
 [strategies]
 fedavg = { use = "fedavg", weighting = "even" }
 [defences]
