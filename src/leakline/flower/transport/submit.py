@@ -21,6 +21,7 @@ from leakline.flower.transport.serving import RECORD, SENT
 from leakline.flower.transport.turns import as_node
 from leakline.foreign import Foreign
 from leakline.study.cells import Cell, Study
+from leakline.study.claims import others
 from leakline.study.files import make_folder, read_json, write_json
 from leakline.study.scenario import Share
 from leakline.study.sharing import task_of
@@ -30,6 +31,9 @@ from leakline.study.train import Progress, silent
 NAME = "leakline"
 """What our connection is called in Flower's configuration."""
 ENDED = ("finished:completed", "finished:failed", "finished:stopped")
+NOTICED = 60.0
+"""Seconds in which a SuperLink that was killed and came back notices that an app died with it: it misses two of its
+signs of life. Until then it says that the app runs."""
 
 
 @dataclass(frozen=True)
@@ -197,11 +201,16 @@ def status_of(run: str, env: Mapping[str, str]) -> str:
 
 
 def _nothing_runs(out: Path, link: Link, env: Mapping[str, str]) -> None:
-    """Refuse a second submission for a run directory while the first is at work there."""
+    """Refuse a second submission for a run directory while the first is at work there.
+
+    Where nobody is seen at work in the directory, what Flower says may be of an app that died: that shows soon.
+    """
     if not (out / SENT).is_file() or (before := Sent.kept(out)).link != link or not before.run:
         return
+    until = time.monotonic() + NOTICED
     try:
-        status = status_of(before.run, env)
+        while (status := status_of(before.run, env)) not in ENDED and not others(out) and time.monotonic() < until:
+            time.sleep(NOTICED / 20)
     except LeaklineError:  # a SuperLink that was started anew does not know it any more
         return
     if status not in ENDED:
